@@ -1,0 +1,1 @@
+//! Progress, rejects and reports, kept in the target database.

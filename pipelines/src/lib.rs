@@ -1,0 +1,1 @@
+//! Imports defined on gegendruck.

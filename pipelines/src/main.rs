@@ -1,0 +1,2 @@
+//! `nightly-import`.
+fn main() {}

@@ -1,0 +1,3 @@
+//! CSV input.
+mod fields;
+pub use fields::{Fields, FromFields};

@@ -1,0 +1,3 @@
+//! Sources, value types and sinks for gegendruck pipelines.
+pub mod csv;
+pub mod value;

@@ -1,0 +1,1 @@
+//! Whole pipelines under demand, failure and restart: see `all.rs`.
