@@ -34,7 +34,10 @@ impl Reason {
     }
 
     /// A fault of one column.
-    pub fn column(column: impl Into<Cow<'static, str>>, kind: impl Into<Cow<'static, str>>) -> Reason {
+    pub fn column(
+        column: impl Into<Cow<'static, str>>,
+        kind: impl Into<Cow<'static, str>>,
+    ) -> Reason {
         Reason { column: Some(column.into()), ..Reason::record(kind) }
     }
 

@@ -1,0 +1,438 @@
+//! Batches: contiguous runs of records that travel together.
+//!
+//! ```text
+//! axis of the run   ... 41 | 42   43   44   45   46 | 47 ...      records handed out by the source
+//!                          +------------------------+
+//! items                    | 42   43        45      |             what goes on
+//! rejects                  |           44           |             refused, with their source bytes
+//! filtered                 |                     1  |             dropped on purpose, counted by reason
+//! block                    | source bytes of 42..47 |             so that a reject can be kept untouched
+//! checkpoint               |                     (47)             only on the part that ends what the source handed out
+//! ```
+//!
+//! - Every record of the axis is in exactly one place of exactly one batch: an item, a reject, or a count of the filtered.
+//! - What one record became (several items after `flat_map`) is never separated.
+//! - A batch lies in one input. Cut in two, each part carries its own span; the checkpoint goes with the last.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::clock::Moment;
+use crate::{Amount, Position, Reason, Reject, Span};
+
+/// One value on its way, with the position and the source length of the record it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item<T> {
+    /// Where its record begins.
+    pub at: Position,
+    /// Source bytes of its record, without the line end.
+    pub len: u32,
+    /// The value.
+    pub value: T,
+}
+
+impl<T> std::ops::Deref for Item<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> Item<T> {
+    /// The same record with another value.
+    pub fn with<U>(&self, value: U) -> Item<U> {
+        Item { at: self.at, len: self.len, value }
+    }
+}
+
+/// Source bytes that several batches may share.
+#[derive(Clone, Debug)]
+pub struct Block {
+    base: u64,
+    bytes: Arc<[u8]>,
+}
+
+impl Block {
+    /// The bytes of an input from offset `base` on.
+    pub fn new(base: u64, bytes: Arc<[u8]>) -> Block {
+        Block { base, bytes }
+    }
+
+    fn get(&self, at: u64, len: usize) -> Option<&[u8]> {
+        let start = usize::try_from(at.checked_sub(self.base)?).ok()?;
+        self.bytes.get(start..start.checked_add(len)?)
+    }
+}
+
+/// Where a source can go on after all that came before, and what it needs to be sure that it is the same input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The position after the last record.
+    pub at: Position,
+    /// A fingerprint of all bytes of the input up to `at.byte` (what hash it is belongs to the source).
+    pub fingerprint: u128,
+    /// Lines of the input up to here that are no records.
+    pub lines: Lines,
+    /// The input has no more records.
+    pub complete: bool,
+}
+
+/// Lines of an input that are no records, counted from its beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Lines {
+    /// Lines of the header.
+    pub header: u64,
+    /// Blank lines, skipped.
+    pub blank: u64,
+    /// Lines of the trailer.
+    pub trailer: u64,
+}
+
+/// How many records were dropped on purpose, by reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filtered(Vec<(&'static str, u64)>);
+
+impl Filtered {
+    /// Counts `n` more for `reason`.
+    pub fn add(&mut self, reason: &'static str, n: u64) {
+        match self.0.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, count)) => *count += n,
+            None => self.0.push((reason, n)),
+        }
+    }
+
+    /// All records dropped.
+    pub fn total(&self) -> u64 {
+        self.0.iter().map(|(_, n)| n).sum()
+    }
+
+    /// Reasons and counts.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.0.iter().copied()
+    }
+
+    fn merge(&mut self, other: Filtered) {
+        for (reason, n) in other.0 {
+            self.add(reason, n);
+        }
+    }
+}
+
+/// A contiguous run of records, handed over in one piece.
+#[derive(Debug)]
+pub struct Batch<T> {
+    /// Place on the axis of the run of its first record: how many were handed out before it.
+    first: u64,
+    /// Which hand-over of the source it belongs to; tells batches without records apart.
+    serial: u64,
+    span: Span,
+    items: VecDeque<Item<T>>,
+    rejects: Vec<Reject>,
+    filtered: Filtered,
+    block: Option<Block>,
+    more_blocks: Vec<Block>,
+    checkpoint: Option<Checkpoint>,
+    read_at: Moment,
+}
+
+/// What a source made of a run of records, before the runtime gives it its place on the axis.
+#[derive(Debug)]
+pub struct SourceBatch<T> {
+    /// The records' span.
+    pub span: Span,
+    /// The records that could be taken, in order.
+    pub items: Vec<Item<T>>,
+    /// The records that could not.
+    pub rejects: Vec<Reject>,
+    /// The source bytes of the span, or `None` if there are none to keep.
+    pub block: Option<Block>,
+    /// Where the source could go on after this batch.
+    pub checkpoint: Checkpoint,
+}
+
+impl<T> SourceBatch<T> {
+    /// What it counts on the axis of demand.
+    pub fn amount(&self) -> Amount {
+        Amount { records: self.span.records(), bytes: self.span.bytes() }
+    }
+
+    pub(crate) fn into_batch(self, first: u64, serial: u64, read_at: Moment) -> Batch<T> {
+        Batch {
+            first,
+            serial,
+            span: self.span,
+            items: self.items.into(),
+            rejects: self.rejects,
+            filtered: Filtered::default(),
+            block: self.block,
+            more_blocks: Vec::new(),
+            checkpoint: Some(self.checkpoint),
+            read_at,
+        }
+    }
+}
+
+/// A batch taken apart, for the sink.
+#[derive(Debug)]
+pub(crate) struct Parts<T> {
+    pub(crate) items: VecDeque<Item<T>>,
+    pub(crate) rejects: Vec<Reject>,
+    pub(crate) filtered: Filtered,
+}
+
+impl<T> Batch<T> {
+    /// What it counts on the axis of demand: records and bytes of its span.
+    pub fn amount(&self) -> Amount {
+        Amount { records: self.span.records(), bytes: self.span.bytes() }
+    }
+
+    /// Its place on the axis of the run: how many records were handed out before its first one.
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Where its records lie.
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
+    /// The values that go on.
+    pub fn items(&self) -> impl ExactSizeIterator<Item = &Item<T>> {
+        self.items.iter()
+    }
+
+    /// How many values go on.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// True if no value goes on.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The values that go on, in one piece.
+    pub(crate) fn slice(&mut self) -> &[Item<T>] {
+        self.items.make_contiguous()
+    }
+
+    /// The records that were refused so far.
+    pub fn rejects(&self) -> &[Reject] {
+        &self.rejects
+    }
+
+    /// The records dropped on purpose so far.
+    pub fn filtered(&self) -> &Filtered {
+        &self.filtered
+    }
+
+    /// When its first record was read.
+    pub fn read_at(&self) -> Moment {
+        self.read_at
+    }
+
+    pub(crate) fn checkpoint(&self) -> Option<&Checkpoint> {
+        self.checkpoint.as_ref()
+    }
+
+    /// Order in which the source handed it out.
+    pub(crate) fn key(&self) -> (u64, u64) {
+        (self.first, self.serial)
+    }
+
+    /// The untouched source bytes of one of its records.
+    pub fn source_bytes(&self, at: Position, len: u32) -> &[u8] {
+        self.block
+            .iter()
+            .chain(&self.more_blocks)
+            .find_map(|block| block.get(at.byte, len as usize))
+            .unwrap_or_default()
+    }
+
+    /// Refuses a record of this batch that is no longer among its items.
+    pub(crate) fn reject(
+        &mut self,
+        stage: &Arc<str>,
+        at: Position,
+        len: u32,
+        reason: Reason,
+        tries: Tries,
+    ) {
+        let bytes = self.source_bytes(at, len).into();
+        self.rejects.push(Reject {
+            at,
+            len: u64::from(len),
+            bytes,
+            stage: stage.to_string().into(),
+            reason,
+            attempts: tries.attempts,
+            first: tries.first,
+            last: tries.last,
+        });
+    }
+
+    pub(crate) fn filter(&mut self, reason: &'static str) {
+        self.filtered.add(reason, 1);
+    }
+
+    /// Takes the items out, to put what became of them into the batch that goes on.
+    pub(crate) fn take_items<U>(self) -> (VecDeque<Item<T>>, Batch<U>) {
+        let Batch {
+            first,
+            serial,
+            span,
+            items,
+            rejects,
+            filtered,
+            block,
+            more_blocks,
+            checkpoint,
+            read_at,
+        } = self;
+        let items_out = VecDeque::new();
+        let rest = Batch {
+            first,
+            serial,
+            span,
+            items: items_out,
+            rejects,
+            filtered,
+            block,
+            more_blocks,
+            checkpoint,
+            read_at,
+        };
+        (items, rest)
+    }
+
+    pub(crate) fn put_items(&mut self, items: Vec<Item<T>>) {
+        self.items = items.into();
+    }
+
+    pub(crate) fn into_parts(self) -> Parts<T> {
+        Parts { items: self.items, rejects: self.rejects, filtered: self.filtered }
+    }
+
+    /// Cuts off the first `count` items, and leaves the part that begins with the record of the next one.
+    ///
+    /// The counts of filtered records stay with the first part as a whole; parts of one hand-over are committed together.
+    pub(crate) fn split_head(&mut self, count: usize) -> Batch<T> {
+        let at = self.items[count].at;
+        let (before, after) =
+            std::mem::take(&mut self.rejects).into_iter().partition(|r| r.at.record < at.record);
+        let head = Batch {
+            first: self.first,
+            serial: self.serial,
+            span: Span { start: self.span.start, end: at },
+            items: self.items.drain(..count).collect(),
+            rejects: before,
+            filtered: std::mem::take(&mut self.filtered),
+            block: self.block.clone(),
+            more_blocks: self.more_blocks.clone(),
+            checkpoint: None,
+            read_at: self.read_at,
+        };
+        self.rejects = after;
+        self.first += at.record - self.span.start.record;
+        self.span.start = at;
+        head
+    }
+
+    /// The number of items in the first `records` records, so that a cut there separates no record's items.
+    pub(crate) fn items_in(&self, records: usize) -> usize {
+        let mut seen = 0;
+        let mut last = None;
+        for (index, item) in self.items.iter().enumerate() {
+            if last != Some(item.at.record) {
+                if seen == records {
+                    return index;
+                }
+                seen += 1;
+                last = Some(item.at.record);
+            }
+        }
+        self.items.len()
+    }
+
+    /// The number of items of the record that follows the first `index` items; 0 if there is none.
+    pub(crate) fn items_after(&self, index: usize) -> usize {
+        let Some(next) = self.items.get(index) else { return 0 };
+        self.items.iter().skip(index).take_while(|item| item.at.record == next.at.record).count()
+    }
+
+    /// Takes all of it, and leaves an empty batch behind.
+    pub(crate) fn take(&mut self) -> Batch<T> {
+        let end = Span { start: self.span.end, end: self.span.end };
+        let empty = Batch {
+            first: self.first + self.span.records(),
+            serial: self.serial,
+            span: end,
+            items: VecDeque::new(),
+            rejects: Vec::new(),
+            filtered: Filtered::default(),
+            block: None,
+            more_blocks: Vec::new(),
+            checkpoint: None,
+            read_at: self.read_at,
+        };
+        std::mem::replace(self, empty)
+    }
+
+    /// Makes a parked record independent of the block it was read in: its source bytes are copied out.
+    pub(crate) fn detach(&mut self) {
+        let (Some(first), Some(last)) = (self.items.front(), self.items.back()) else { return };
+        let (base, end) = (first.at.byte, last.at.byte + u64::from(last.len));
+        let bytes: Option<Arc<[u8]>> = self
+            .block
+            .as_ref()
+            .and_then(|block| block.get(base, (end - base) as usize))
+            .map(Arc::from);
+        if let Some(bytes) = bytes {
+            self.block = Some(Block::new(base, bytes));
+            self.more_blocks = Vec::new();
+        }
+    }
+
+    /// True if `next` continues this batch, so that the two can be joined.
+    pub(crate) fn continues_with(&self, next: &Batch<T>) -> bool {
+        let same_input = self.span.end.input == next.span.start.input;
+        let complete = self.checkpoint.is_some_and(|checkpoint| checkpoint.complete);
+        same_input
+            && !complete
+            && self.first + self.span.records() == next.first
+            && self.span.end == next.span.start
+    }
+
+    /// Joins what follows directly. The checkpoint between the two is given up: the later one covers it.
+    pub(crate) fn join(&mut self, mut next: Batch<T>) {
+        self.serial = next.serial;
+        self.span.end = next.span.end;
+        self.items.append(&mut next.items);
+        self.rejects.append(&mut next.rejects);
+        self.filtered.merge(next.filtered);
+        self.more_blocks.extend(next.block.into_iter().chain(next.more_blocks));
+        self.checkpoint = next.checkpoint;
+        self.read_at = self.read_at.min(next.read_at);
+    }
+}
+
+/// How often a record was tried, and when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tries {
+    pub(crate) attempts: u32,
+    pub(crate) first: SystemTime,
+    pub(crate) last: SystemTime,
+}
+
+impl Tries {
+    pub(crate) fn once() -> Tries {
+        let now = SystemTime::now();
+        Tries { attempts: 1, first: now, last: now }
+    }
+
+    pub(crate) fn again(&mut self) {
+        self.attempts += 1;
+        self.last = SystemTime::now();
+    }
+}

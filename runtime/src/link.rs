@@ -1,0 +1,469 @@
+//! Links: the bounded path between two stages.
+//!
+//! ```text
+//!           room          ceiling            ceiling
+//!          <-----          <-----             <-----
+//! [source] ------ link 0 ------> [stage] ------ link 1 ------> [sink]
+//!   sent ------^    | limit, buffer, request     ^-- sent         |
+//!                   ^------- settled ------------+                v
+//!                                                  settled = committed
+//! ```
+//!
+//! Demand is an absolute limit, as QUIC's MAX_DATA (RFC 9000, section 4.1): a running total of source records and source
+//! bytes that may have been handed out, not a number of credits. For each link, at every instant,
+//!
+//! ```text
+//! settled <= sent <= limit <= ceiling        limit <= settled + buffer
+//! ```
+//!
+//! where the ceiling is the limit of the receiver's own output link. The source hands out only what link 0 allows, so
+//!
+//! - what the source handed out minus what is settled behind *any* link never exceeds that link's buffer;
+//! - a stage in the middle never finds its output full: sending neither waits nor fails.
+//!
+//! The limit is raised when at least `request` can be added, or when all that was sent is settled. Limits and ceilings only
+//! grow, so a raise that comes late, twice or out of order does no harm, and no lock is held while one is passed on.
+//! A record larger than the byte limit is admitted when nothing else is in flight in the whole chain.
+//!
+//! The receiving end is the shared queue of a stage's workers: whoever is idle claims. A link neither drops nor reorders,
+//! and has no clock: waiting belongs to the stage. It is a mutex around plain fields.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::{Context, Poll, Waker};
+
+use crate::clock::Moment;
+use crate::meter::{Meter, State};
+use crate::sync::Mutex;
+use crate::{Amount, Batch, Bytes, Records};
+
+/// No limit from further down: the last link's ceiling.
+const OPEN: Amount = Amount { records: u64::MAX, bytes: u64::MAX };
+
+/// The end of a link that learns how much more its stage may be sent.
+pub(crate) trait Upstream: Send + Sync {
+    /// The limit of the stage's output link is now at least this.
+    fn raise_ceiling(&self, ceiling: Amount);
+    /// All that was handed out up to here has left the chain at its end.
+    fn drained(&self, settled: Amount);
+}
+
+/// How much may be on its way behind a link, and how it asks for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Most that is handed out by the source and not settled behind the link.
+    pub buffer: Amount,
+    /// Ask again when this much can be added.
+    pub request: Amount,
+}
+
+/// The bounded path between two stages.
+pub struct Link<T> {
+    inner: Mutex<Inner<T>>,
+    upstream: OnceLock<Weak<dyn Upstream>>,
+}
+
+struct Inner<T> {
+    queue: VecDeque<Batch<T>>,
+    window: Window,
+    sent: Amount,
+    settled: Amount,
+    limit: Amount,
+    ceiling: Amount,
+    /// All before this has left the chain at its end; only link 0 needs it.
+    drained: Amount,
+    last: bool,
+    frozen: bool,
+    closed: bool,
+    halted: bool,
+    most: Amount,
+    waiting: VecDeque<Waiting>,
+    next_waiting: u64,
+    source: Option<Waker>,
+}
+
+/// A worker that waits for records.
+struct Waiting {
+    id: u64,
+    waker: Waker,
+    meter: Option<Arc<Meter>>,
+}
+
+/// What a link holds at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gauge {
+    /// Handed into the link since the run began.
+    pub sent: Amount,
+    /// Settled behind the link since the run began.
+    pub settled: Amount,
+    /// May have been handed out by the source, as far as this link is concerned.
+    pub limit: Amount,
+    /// The limit of the receiver's output link; `u64::MAX` if it has none.
+    pub ceiling: Amount,
+    /// Most that may be on its way behind the link.
+    pub buffer: Amount,
+    /// Most that was on its way behind the link (sent and not settled).
+    pub most: Amount,
+    /// When the oldest record that no worker has claimed yet was read.
+    pub oldest: Option<Moment>,
+}
+
+/// Room that the source may fill: nothing is taken until it is filled, so dropping it loses nothing.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// At most so many records.
+    pub records: Records,
+    /// At most so many source bytes.
+    pub bytes: Bytes,
+}
+
+impl<T> Link<T> {
+    /// A link whose receiver has an output link with this limit; `None` if its receiver is the end.
+    pub(crate) fn new(window: Window, ceiling: Option<Amount>) -> Arc<Link<T>> {
+        let open = ceiling.unwrap_or(OPEN);
+        Arc::new(Link {
+            inner: Mutex::new(Inner {
+                queue: VecDeque::new(),
+                window,
+                sent: Amount::ZERO,
+                settled: Amount::ZERO,
+                limit: window.buffer.min(open),
+                ceiling: open,
+                drained: Amount::ZERO,
+                last: ceiling.is_none(),
+                frozen: false,
+                closed: false,
+                halted: false,
+                most: Amount::ZERO,
+                waiting: VecDeque::new(),
+                next_waiting: 0,
+                source: None,
+            }),
+            upstream: OnceLock::new(),
+        })
+    }
+
+    /// Names the link whose receiver sends into this one.
+    pub(crate) fn set_upstream(&self, upstream: Weak<dyn Upstream>) {
+        let known = self.upstream.set(upstream);
+        debug_assert!(known.is_ok(), "a link has one sender");
+    }
+
+    /// What it holds now.
+    pub fn gauge(&self) -> Gauge {
+        let inner = self.inner.lock();
+        Gauge {
+            sent: inner.sent,
+            settled: inner.settled,
+            limit: inner.limit,
+            ceiling: inner.ceiling,
+            buffer: inner.window.buffer,
+            most: inner.most,
+            oldest: inner.queue.front().map(Batch::read_at),
+        }
+    }
+
+    /// Waits until the source may hand out records of together at least `need` bytes, and says how many.
+    /// `None` when it may hand out no more at all. Only the source calls this, and only link 0 is asked.
+    ///
+    /// # Cancel safety
+    /// Nothing is taken; a dropped wait loses nothing.
+    pub(crate) async fn reserve(&self, need: Bytes) -> Option<Room> {
+        std::future::poll_fn(|cx| self.poll_reserve(cx, need)).await
+    }
+
+    fn poll_reserve(&self, cx: &mut Context<'_>, need: Bytes) -> Poll<Option<Room>> {
+        let mut inner = self.inner.lock();
+        if inner.frozen {
+            return Poll::Ready(None);
+        }
+        if let Some(room) = inner.room(need) {
+            return Poll::Ready(Some(room));
+        }
+        inner.source = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// The source may hand out nothing more: [`Link::reserve`] gives `None` from now on.
+    pub(crate) fn freeze(&self) {
+        let mut inner = self.inner.lock();
+        inner.frozen = true;
+        wake(inner.source.take());
+    }
+
+    /// Hands a batch over. Never waits: its records were asked for.
+    pub(crate) fn send(&self, batch: Batch<T>) {
+        let mut inner = self.inner.lock();
+        let alone = inner.sent == inner.settled && batch.amount().records <= 1;
+        inner.sent += batch.amount();
+        debug_assert!(
+            alone || inner.sent.fits(inner.limit),
+            "{:?} sent, {:?} asked for",
+            inner.sent,
+            inner.limit
+        );
+        let held = inner.sent - inner.settled;
+        inner.most = inner.most.max(held);
+        inner.queue.push_back(batch);
+        let next = inner.next_waiting();
+        inner.judge_waiting();
+        drop(inner);
+        wake(next);
+    }
+
+    /// Records that were sent have their verdict or were handed on: their places are free again.
+    pub(crate) fn settle(&self, amount: Amount) {
+        let mut inner = self.inner.lock();
+        inner.settled += amount;
+        debug_assert!(
+            inner.settled.fits(inner.sent),
+            "{:?} settled, {:?} sent",
+            inner.settled,
+            inner.sent
+        );
+        let raised = inner.raise();
+        let drained = (inner.last && inner.settled == inner.sent).then_some(inner.settled);
+        self.pass_on(inner, raised, drained);
+    }
+
+    /// Sets how much may be on its way from now on. What is already asked for stays asked for.
+    pub(crate) fn set_window(&self, window: Window) {
+        let mut inner = self.inner.lock();
+        inner.window = window;
+        let raised = inner.raise();
+        self.pass_on(inner, raised, None);
+    }
+
+    fn pass_on(
+        &self,
+        mut inner: crate::sync::MutexGuard<'_, Inner<T>>,
+        raised: Option<Amount>,
+        drained: Option<Amount>,
+    ) {
+        if let Some(settled) = drained {
+            inner.drained = inner.drained.max(settled);
+        }
+        if raised.is_none() && drained.is_none() {
+            return;
+        }
+        let source = inner.source.take();
+        drop(inner);
+        wake(source);
+        if let Some(upstream) = self.upstream.get().and_then(Weak::upgrade) {
+            if let Some(limit) = raised {
+                upstream.raise_ceiling(limit);
+            }
+            if let Some(settled) = drained {
+                upstream.drained(settled);
+            }
+        }
+    }
+
+    /// Claims the next records for one call: at most `most` of them, fewer if fewer are there; `None` when there will be no
+    /// more. Batches without items are handed out as they are.
+    ///
+    /// `meter` is kept in the state that is true while the worker waits: no input, or backpressured.
+    ///
+    /// # Cancel safety
+    /// A dropped claim has taken nothing; if it had been woken, the next worker is.
+    pub(crate) fn claim(&self, most: Share, meter: Option<&Arc<Meter>>) -> Claim<'_, T> {
+        Claim { link: self, most, meter: meter.cloned(), id: None }
+    }
+
+    /// No more will be sent: claims give `None` when the queue is empty.
+    pub(crate) fn close(&self) {
+        self.end(|inner| inner.closed = true);
+    }
+
+    /// No more may be claimed: claims give `None` from now on, and what is in the queue stays unsettled.
+    pub(crate) fn halt(&self) {
+        self.end(|inner| inner.halted = true);
+    }
+
+    fn end(&self, how: impl FnOnce(&mut Inner<T>)) {
+        let mut inner = self.inner.lock();
+        how(&mut inner);
+        let waiting = std::mem::take(&mut inner.waiting);
+        drop(inner);
+        for worker in waiting {
+            worker.waker.wake();
+        }
+    }
+
+    /// True if all that was asked for has been sent and claimed, so that waiting longer brings nothing by itself.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.queue.is_empty() && (inner.closed || inner.is_used_up(inner.limit))
+    }
+}
+
+impl<T: Send> Upstream for Link<T> {
+    fn raise_ceiling(&self, ceiling: Amount) {
+        let mut inner = self.inner.lock();
+        inner.ceiling = inner.ceiling.max(ceiling);
+        let raised = inner.raise();
+        inner.judge_waiting();
+        self.pass_on(inner, raised, None);
+    }
+
+    fn drained(&self, settled: Amount) {
+        let inner = self.inner.lock();
+        self.pass_on(inner, None, Some(settled));
+    }
+}
+
+impl<T> Inner<T> {
+    fn room(&self, need: Bytes) -> Option<Room> {
+        let left = self.limit.saturating_sub(self.sent);
+        if left.records > 0 && left.bytes >= need.0.max(1) {
+            return Some(Room { records: Records(left.records), bytes: Bytes(left.bytes) });
+        }
+        let nothing_in_flight = self.drained == self.sent && (self.settled == self.sent);
+        nothing_in_flight.then_some(Room { records: Records(1), bytes: need })
+    }
+
+    fn raise(&mut self) -> Option<Amount> {
+        let may = (self.settled + self.window.buffer).min(self.ceiling).max(self.limit);
+        let gain = may - self.limit;
+        let worth_it =
+            gain.records >= self.window.request.records || gain.bytes >= self.window.request.bytes;
+        if gain == Amount::ZERO || !(worth_it || self.settled == self.sent) {
+            return None;
+        }
+        self.limit = may;
+        Some(may)
+    }
+
+    /// True if `limit` leaves no room for another record of the usual size.
+    fn is_used_up(&self, limit: Amount) -> bool {
+        let usual = self.sent.bytes.checked_div(self.sent.records).unwrap_or(0).max(1);
+        let left = limit.saturating_sub(self.sent);
+        left.records == 0 || left.bytes < usual
+    }
+
+    /// Why a worker waits: downstream has not asked, or upstream has not delivered.
+    fn waiting_state(&self) -> State {
+        if self.is_used_up(self.ceiling) { State::Backpressured } else { State::NoInput }
+    }
+
+    fn judge_waiting(&self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let state = self.waiting_state();
+        for meter in self.waiting.iter().filter_map(|worker| worker.meter.as_ref()) {
+            meter.enter(state);
+        }
+    }
+
+    /// Takes the worker to be woken, if there is something to claim.
+    fn next_waiting(&mut self) -> Option<Waker> {
+        let something = !self.queue.is_empty() && !self.halted;
+        if something { self.waiting.pop_front().map(|worker| worker.waker) } else { None }
+    }
+
+    fn take(&mut self, most: Share) -> Option<Batch<T>> {
+        let mut batch = self.queue.pop_front()?;
+        let Share::Records(most) = most else { return Some(batch) };
+        let cut = batch.items_in(most);
+        if cut < batch.len() {
+            let head = batch.split_head(cut);
+            self.queue.push_front(batch);
+            return Some(head);
+        }
+        while let Some(next) = self.queue.front() {
+            if batch.len() + next.len() > most || !batch.continues_with(next) {
+                break;
+            }
+            let next = self.queue.pop_front().expect("it is there");
+            batch.join(next);
+        }
+        Some(batch)
+    }
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+/// How much one claim takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// The next batch, whatever its size.
+    Batch,
+    /// At most so many records; parts are cut off and joined to that end.
+    Records(usize),
+}
+
+/// A wait for records: see [`Link::claim`].
+pub(crate) struct Claim<'a, T> {
+    link: &'a Link<T>,
+    most: Share,
+    meter: Option<Arc<Meter>>,
+    /// The entry in the list of those waiting, once there is one.
+    id: Option<u64>,
+}
+
+impl<T> Future for Claim<'_, T> {
+    type Output = Option<Batch<T>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let mut inner = this.link.inner.lock();
+        let batch = if inner.halted { None } else { inner.take(this.most) };
+        let over = inner.halted || (inner.closed && inner.queue.is_empty());
+        if batch.is_some() || over {
+            if let Some(id) = this.id.take() {
+                inner.waiting.retain(|worker| worker.id != id);
+            }
+            let next = inner.next_waiting();
+            drop(inner);
+            wake(next);
+            return Poll::Ready(batch);
+        }
+        let id = match this.id {
+            Some(id) => id,
+            None => {
+                let id = inner.next_waiting;
+                inner.next_waiting += 1;
+                this.id = Some(id);
+                id
+            }
+        };
+        match inner.waiting.iter_mut().find(|worker| worker.id == id) {
+            Some(worker) => worker.waker.clone_from(cx.waker()),
+            None => {
+                let meter = this.meter.clone();
+                if let Some(meter) = &meter {
+                    meter.enter(inner.waiting_state());
+                }
+                inner.waiting.push_back(Waiting { id, waker: cx.waker().clone(), meter });
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl<T> Drop for Claim<'_, T> {
+    fn drop(&mut self) {
+        let Some(id) = self.id else { return };
+        let mut inner = self.link.inner.lock();
+        let before = inner.waiting.len();
+        inner.waiting.retain(|worker| worker.id != id);
+        let was_woken = inner.waiting.len() == before;
+        let next = if was_woken { inner.next_waiting() } else { None };
+        drop(inner);
+        wake(next);
+    }
+}
+
+impl<T> std::fmt::Debug for Link<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.gauge().fmt(f)
+    }
+}

@@ -1,0 +1,626 @@
+//! What the meters and links say, put together: where the time went, which stage is the bottleneck, and what would help.
+//!
+//! The reasoning, in order:
+//!
+//! 1. Too little was seen: say so.
+//! 2. A stage is *saturated* if its workers are nearly never without input and nearly never backpressured. The most saturated
+//!    one is the bottleneck; its upstream is backpressured and its downstream has no input, as intended. Why it is saturated is
+//!    the state in which it spends most of that time.
+//! 3. If no stage is saturated, but one is without input while the source is backpressured, the two wait for each other in
+//!    turn: the buffer between them is used up before the next request is answered.
+//!
+//! What more workers would bring: `min(rate, workers / service time)` of the stage, and no more than what any other stage could
+//! do if it never waited (its records per second of serving time, times its workers).
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Clock;
+use crate::meter::{Meter, State, Times};
+use crate::sink::CommitState;
+use crate::stage::StageInfo;
+use crate::sync::Mutex;
+use crate::{Amount, Position, Tally};
+
+/// What a stage is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StageKind {
+    /// Where records come from.
+    Source,
+    /// Computes.
+    Transform,
+    /// Asks somebody else.
+    Call,
+    /// Where records end.
+    Sink,
+}
+
+/// Where the time of one stage went.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageReport {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: StageKind,
+    /// Workers that it has now, or had at the end.
+    pub workers: usize,
+    /// Time in each state, all workers summed.
+    pub times: Times,
+    /// Share of serving time of the busiest and of the least busy worker, 0.0 to 1.0.
+    pub skew: (f64, f64),
+    /// Source records served.
+    pub records: u64,
+    /// Claims (for a sink: transactions) served.
+    pub claims: u64,
+    /// Source records served a second, over the wall time of the run.
+    pub per_second: f64,
+    /// Service time of a record (for a sink: of a transaction), median.
+    pub p50: Duration,
+    /// The same, 99th percentile.
+    pub p99: Duration,
+    /// Records refused here.
+    pub rejected: u64,
+    /// Records dropped here.
+    pub filtered: u64,
+    /// Calls that are or were to be made again.
+    pub retried: u64,
+    /// Settled behind its input since the run began.
+    pub settled: Amount,
+    /// On its way behind its input now.
+    pub held: Amount,
+    /// Most that was on its way behind its input.
+    pub most: Amount,
+    /// Most that may be.
+    pub buffer: Amount,
+    /// The size of its requests.
+    pub request: u64,
+    /// Age of the oldest record that waits to be claimed.
+    pub oldest: Option<Duration>,
+    /// Records a second that it may call for, if that is limited.
+    pub rate: Option<f64>,
+    /// What each running worker is in now, and for how long.
+    pub now: Vec<(State, Duration)>,
+    /// Changes of state: the accounting's own work.
+    pub changes: u64,
+}
+
+impl StageReport {
+    /// Serving time of one record by one worker.
+    pub fn service(&self) -> Duration {
+        self.times
+            .serving()
+            .checked_div(u32::try_from(self.records).unwrap_or(u32::MAX))
+            .unwrap_or_default()
+    }
+
+    /// Records a second that `workers` could do if they never waited for anybody.
+    pub fn capacity(&self, workers: usize) -> f64 {
+        let serving = self.times.serving().as_secs_f64();
+        if self.records == 0 || serving == 0.0 {
+            return f64::INFINITY;
+        }
+        let by_workers = self.records as f64 * workers as f64 / serving;
+        self.rate.map_or(by_workers, |rate| by_workers.min(rate))
+    }
+
+    /// Share of the time in which it waited neither for input nor to be asked.
+    fn saturation(&self) -> f64 {
+        1.0 - self.times.share(State::NoInput) - self.times.share(State::Backpressured)
+    }
+}
+
+/// Where the time of a run went.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Time since the run began.
+    pub wall: Duration,
+    /// The stages, in the order of the flow.
+    pub stages: Vec<StageReport>,
+    /// Verdicts of the records committed.
+    pub tally: Tally,
+    /// Transactions committed.
+    pub commits: u64,
+    /// How far the commits are.
+    pub committed: Option<Position>,
+    /// Time since the last commit.
+    pub since_commit: Option<Duration>,
+}
+
+impl Report {
+    pub(crate) fn read(
+        clock: Clock,
+        stages: &[(StageKind, Arc<StageInfo>)],
+        commits: &Mutex<CommitState>,
+    ) -> Report {
+        let now = clock.now();
+        let wall = now.since(Default::default());
+        let commits = *commits.lock();
+        Report {
+            wall,
+            stages: stages
+                .iter()
+                .map(|(kind, info)| read_stage(*kind, info, clock, wall))
+                .collect(),
+            tally: commits.tally,
+            commits: commits.commits,
+            committed: commits.at,
+            since_commit: commits.when.map(|when| now.since(when)),
+        }
+    }
+
+    /// The same run over the time since an `earlier` report. Percentiles and maxima stay those of the whole run.
+    pub fn since(&self, earlier: &Report) -> Report {
+        let mut report = self.clone();
+        report.wall = self.wall.saturating_sub(earlier.wall);
+        for (stage, before) in report.stages.iter_mut().zip(&earlier.stages) {
+            stage.times = stage.times.since(&before.times);
+            stage.records -= before.records;
+            stage.claims -= before.claims;
+            stage.per_second = per_second(stage.records, report.wall);
+        }
+        report
+    }
+
+    /// The stage of that name.
+    pub fn stage(&self, name: &str) -> Option<&StageReport> {
+        self.stages.iter().find(|stage| stage.name == name)
+    }
+
+    /// Which stage is the bottleneck, why, and what would help.
+    pub fn verdict(&self) -> Verdict {
+        verdict(self)
+    }
+
+    /// Who waits for whom, in one line.
+    pub fn who_waits(&self) -> String {
+        crate::watchdog::who_waits(&self.stages)
+    }
+}
+
+fn per_second(records: u64, wall: Duration) -> f64 {
+    if wall.is_zero() { 0.0 } else { records as f64 / wall.as_secs_f64() }
+}
+
+fn read_stage(kind: StageKind, info: &StageInfo, clock: Clock, wall: Duration) -> StageReport {
+    let gauge = (info.gauge)();
+    let mut times = Times::default();
+    let (mut records, mut claims, mut changes) = (0, 0, 0);
+    let mut now = Vec::new();
+    let mut service = Meter::no_service();
+    let mut skew: Option<(f64, f64)> = None;
+    let meters = info.meters.lock().clone();
+    for meter in &meters {
+        let reading = meter.read();
+        times.add(&reading.times);
+        records += reading.records;
+        claims += reading.claims;
+        changes += reading.changes;
+        now.extend(reading.state.map(|state| (state, reading.open)));
+        meter.add_service_to(&mut service);
+        let share =
+            reading.times.serving().as_secs_f64() / reading.times.total().as_secs_f64().max(1e-9);
+        let (most, least) = skew.unwrap_or((share, share));
+        skew = Some((most.max(share), least.min(share)));
+    }
+    let workers = if now.is_empty() { info.settings.workers } else { now.len() };
+    // What a source has on its way is what its own link holds; it has no input.
+    StageReport {
+        name: info.name.to_string(),
+        kind,
+        workers,
+        times,
+        skew: skew.unwrap_or_default(),
+        records,
+        claims,
+        per_second: per_second(records, wall),
+        p50: Duration::from_nanos(service.value_at_quantile(0.5)),
+        p99: Duration::from_nanos(service.value_at_quantile(0.99)),
+        rejected: info.rejected.load(Ordering::Relaxed),
+        filtered: info.filtered.load(Ordering::Relaxed),
+        retried: info.retried.load(Ordering::Relaxed),
+        settled: gauge.settled,
+        held: gauge.sent - gauge.settled,
+        most: gauge.most,
+        buffer: gauge.buffer,
+        request: info.settings.request.0,
+        oldest: gauge.oldest.map(|read_at| clock.now().since(read_at)),
+        rate: info.settings.rate,
+        now,
+        changes,
+    }
+}
+
+/// What limits a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// The stage's own work: its workers compute all the time.
+    OwnWork,
+    /// Its workers wait for answers all the time: there are too few of them.
+    Concurrency,
+    /// The rate that it may call with.
+    Rate,
+    /// Waits after errors.
+    Pause,
+    /// An earlier record that is not done.
+    Order,
+    /// Transactions: target-bound.
+    Commit,
+    /// The source delivers no faster: source-bound.
+    Source,
+    /// The buffer before the stage is used up before the next request is answered.
+    Buffer,
+    /// Too little was seen to tell.
+    NotEnoughData,
+}
+
+/// The bottleneck, why it is one, and what would help.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The stage; `None` if too little was seen.
+    pub stage: Option<String>,
+    /// Why it is limited.
+    pub limit: Limit,
+    /// How much more saturated it is than the next stage, as a share of the time.
+    pub margin: f64,
+    /// One or two sentences for the operator.
+    pub words: String,
+    /// What would help, as a command-line option where there is one, and what it would bring.
+    pub next_step: Option<String>,
+    /// Records a second that the next step would bring.
+    pub would_bring: Option<f64>,
+}
+
+/// Less than this was not worth judging.
+const LEAST_WALL: Duration = Duration::from_millis(200);
+const LEAST_CLAIMS: u64 = 5;
+/// From this share of the time on, a state is worth naming.
+const NOTABLE: f64 = 0.05;
+/// A stage above this share is saturated without doubt.
+const SATURATED: f64 = 0.9;
+
+fn verdict(report: &Report) -> Verdict {
+    let stages = &report.stages;
+    let seen = stages.first().map_or(0, |source| source.claims);
+    let Some(index) = most_saturated(stages) else { return not_enough() };
+    if report.wall < LEAST_WALL || seen < LEAST_CLAIMS {
+        return not_enough();
+    }
+    let stage = &stages[index];
+    let next = stages
+        .iter()
+        .enumerate()
+        .filter(|(other, _)| *other != index)
+        .map(|(_, other)| other.saturation())
+        .fold(0.0, f64::max);
+    let margin = (stage.saturation() - next).max(0.0);
+    if stage.saturation() < SATURATED
+        && let Some(verdict) = starved(stages, margin)
+    {
+        return verdict;
+    }
+    let limit = why(stage);
+    let words =
+        format!("{}, {}. {}", stage.name, describe(stage, limit), neighbours(stages, index));
+    let (next_step, would_bring) = advice(report, index, limit);
+    Verdict {
+        stage: Some(stage.name.clone()),
+        limit,
+        margin,
+        words: words.trim_end().into(),
+        next_step,
+        would_bring,
+    }
+}
+
+fn not_enough() -> Verdict {
+    Verdict {
+        stage: None,
+        limit: Limit::NotEnoughData,
+        margin: 0.0,
+        words: "not enough data to tell".into(),
+        next_step: None,
+        would_bring: None,
+    }
+}
+
+fn most_saturated(stages: &[StageReport]) -> Option<usize> {
+    (0..stages.len()).max_by(|a, b| stages[*a].saturation().total_cmp(&stages[*b].saturation()))
+}
+
+/// The state in which a saturated stage spends most of its time, as a limit.
+fn why(stage: &StageReport) -> Limit {
+    let by_state = [
+        (State::Busy, Limit::OwnWork),
+        (State::InCall, Limit::Concurrency),
+        (State::Limited, Limit::Rate),
+        (State::Paused, Limit::Pause),
+        (State::Reordering, Limit::Order),
+        (State::Committing, Limit::Commit),
+    ];
+    let most = by_state.iter().max_by_key(|(state, _)| stage.times.of(*state));
+    match (stage.kind, most.map(|(_, limit)| *limit)) {
+        (StageKind::Source, _) => Limit::Source,
+        (StageKind::Sink, Some(Limit::OwnWork | Limit::Commit)) => Limit::Commit,
+        (_, Some(limit)) => limit,
+        (_, None) => Limit::NotEnoughData,
+    }
+}
+
+fn describe(stage: &StageReport, limit: Limit) -> String {
+    let percent = |state| format!("{:.0} % of the time", 100.0 * stage.times.share(state));
+    let workers =
+        if stage.workers == 1 { "1 worker".into() } else { format!("{} workers", stage.workers) };
+    let pace = format!(
+        "{workers} at {} a record = {}/s",
+        time(stage.service()),
+        number(stage.capacity(stage.workers))
+    );
+    match limit {
+        Limit::Concurrency if stage.times.share(State::InCall) > 0.95 => {
+            format!("always in call. {pace}")
+        }
+        Limit::Concurrency => format!("in call {}. {pace}", percent(State::InCall)),
+        Limit::OwnWork => format!("busy with its own work {}. {pace}", percent(State::Busy)),
+        Limit::Rate => format!(
+            "held to its rate of {}/s {}",
+            number(stage.rate.unwrap_or(0.0)),
+            percent(State::Limited)
+        ),
+        Limit::Pause => format!(
+            "paused after errors {}; {} calls were to be made again",
+            percent(State::Paused),
+            stage.retried
+        ),
+        Limit::Order => format!("waits for earlier records {}", percent(State::Reordering)),
+        Limit::Commit => {
+            let share =
+                100.0 * (stage.times.share(State::Committing) + stage.times.share(State::Busy));
+            format!(
+                "target-bound: in transactions {share:.0} % of the time, {} to {} each",
+                time(stage.p50),
+                time(stage.p99)
+            )
+        }
+        Limit::Source => {
+            format!("source-bound: reading {:.0} % of the time", 100.0 * stage.saturation())
+        }
+        Limit::Buffer | Limit::NotEnoughData => String::new(),
+    }
+}
+
+fn neighbours(stages: &[StageReport], index: usize) -> String {
+    let names = |range: &[StageReport], state: State| -> Vec<String> {
+        range
+            .iter()
+            .filter(|stage| stage.times.share(state) > 0.5)
+            .map(|stage| stage.name.clone())
+            .collect()
+    };
+    let before = names(&stages[..index], State::Backpressured);
+    let after = names(&stages[index + 1..], State::NoInput);
+    let verb = |names: &[String]| if names.len() == 1 { "is" } else { "are" };
+    let mut words = Vec::new();
+    if !before.is_empty() {
+        words.push(format!("{} {} backpressured, as intended", list(&before), verb(&before)));
+    }
+    if !after.is_empty() {
+        words.push(format!("{} {} without input", list(&after), verb(&after)));
+    }
+    if words.is_empty() { String::new() } else { format!("{}.", words.join("; ")) }
+}
+
+fn list(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => one.clone(),
+        [rest @ .., last] => format!("{} and {last}", rest.join(", ")),
+    }
+}
+
+/// What all stages could do if `index` had that many workers.
+fn throughput(report: &Report, index: usize, workers: usize) -> f64 {
+    let of = |(other, stage): (usize, &StageReport)| {
+        stage.capacity(if other == index { workers } else { stage.workers })
+    };
+    report.stages.iter().enumerate().map(of).fold(f64::INFINITY, f64::min)
+}
+
+impl Verdict {
+    /// Records a second that `report`'s run would do with `workers` in the stage called `name`.
+    pub fn predict(report: &Report, name: &str, workers: usize) -> Option<f64> {
+        let index = report.stages.iter().position(|stage| stage.name == name)?;
+        Some(throughput(report, index, workers))
+    }
+}
+
+fn advice(report: &Report, index: usize, limit: Limit) -> (Option<String>, Option<f64>) {
+    let stage = &report.stages[index];
+    match limit {
+        Limit::Concurrency | Limit::OwnWork => {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            if limit == Limit::OwnWork && stage.workers >= cores {
+                let words = format!(
+                    "it computes on all {cores} cores; only less work in {} or more cores would help",
+                    stage.name
+                );
+                return (Some(words), None);
+            }
+            let more = stage.workers + stage.workers.div_ceil(4);
+            let brings = throughput(report, index, more);
+            let words = format!(
+                "--workers {}={more}, about {}/s, if the service has room",
+                stage.name,
+                number(brings)
+            );
+            (Some(words), Some(brings))
+        }
+        Limit::Rate => {
+            let brings = StageReport { rate: None, ..stage.clone() }.capacity(stage.workers);
+            let words = format!(
+                "a higher --rate for {}; its workers could do {}/s",
+                stage.name,
+                number(brings)
+            );
+            (Some(words), Some(brings))
+        }
+        Limit::Pause => (
+            Some(format!(
+                "look at the service behind {}; it failed {} calls",
+                stage.name, stage.retried
+            )),
+            None,
+        ),
+        Limit::Order => {
+            (Some(format!("a larger reorder for {}, or unordered output", stage.name)), None)
+        }
+        Limit::Commit => {
+            (Some("a faster disk for the target, or a larger --batch-size".into()), None)
+        }
+        Limit::Source => (
+            Some(
+                "a faster disk or network for the input; nothing behind it is short of time".into(),
+            ),
+            None,
+        ),
+        Limit::Buffer | Limit::NotEnoughData => (None, None),
+    }
+}
+
+/// A stage that is without input while the source is backpressured: the two wait for each other in turn.
+fn starved(stages: &[StageReport], margin: f64) -> Option<Verdict> {
+    let source = stages.first()?;
+    let blocked = source.times.share(State::Backpressured);
+    let stage = stages[1..]
+        .iter()
+        .filter(|stage| stage.kind != StageKind::Sink)
+        .max_by(|a, b| a.saturation().total_cmp(&b.saturation()))?;
+    let starved = stage.times.share(State::NoInput);
+    if blocked < NOTABLE || starved < NOTABLE || stage.most.records < stage.buffer.records / 2 {
+        return None;
+    }
+    let brings = stage.capacity(stage.workers).min(source.capacity(1));
+    let latency = source.times.serving().as_secs_f64() / source.claims.max(1) as f64;
+    let needed = stage.request as f64 + brings * latency;
+    let buffer = (needed / stage.request as f64).ceil().max(2.0) as u64 * stage.request;
+    let words = format!(
+        "the buffer of {name}: without input {:.0} % of the time although {} is backpressured {:.0} %. \
+         Its buffer of {} is used up before the next request of {} is answered, {} later.",
+        100.0 * starved,
+        source.name,
+        100.0 * blocked,
+        stage.buffer.records,
+        stage.request,
+        time(Duration::from_secs_f64(latency)),
+        name = stage.name,
+    );
+    Some(Verdict {
+        stage: Some(stage.name.clone()),
+        limit: Limit::Buffer,
+        margin,
+        words,
+        next_step: Some(format!("--buffer {}={buffer}, about {}/s", stage.name, number(brings))),
+        would_bring: Some(brings),
+    })
+}
+
+/// A number for a reader: thousands separated, no decimals from ten on.
+pub fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return "any number".into();
+    }
+    if value < 10.0 {
+        return format!("{value:.1}");
+    }
+    thousands(value.round() as u64)
+}
+
+/// A count for a reader, thousands separated by commas.
+pub fn thousands(count: u64) -> String {
+    let digits = count.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.char_indices() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A short time for a reader: two figures and a unit.
+pub fn time(duration: Duration) -> String {
+    let nanos = duration.as_nanos() as f64;
+    let (value, unit) = match nanos {
+        n if n < 1e3 => (n, "ns"),
+        n if n < 1e6 => (n / 1e3, "us"),
+        n if n < 1e9 => (n / 1e6, "ms"),
+        n => (n / 1e9, "s"),
+    };
+    if value < 10.0 && unit != "ns" {
+        format!("{value:.1} {unit}")
+    } else {
+        format!("{value:.0} {unit}")
+    }
+}
+
+/// The table of stages, and under it the bottleneck and the next step.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.stages.iter().map(|stage| stage.name.len()).max().unwrap_or(0).max(8);
+        writeln!(
+            f,
+            "{:width$}  workers   busy  in call  no input  backpr.  limited  paused  reorder  commit     in/s   p50/p99 a record   queue max/limit  oldest",
+            "stage"
+        )?;
+        for stage in &self.stages {
+            let share = |state: State| match 100.0 * stage.times.share(state) {
+                0.0 => "-".to_string(),
+                percent => format!("{percent:.0} %"),
+            };
+            let pair = format!("{} / {}", time(stage.p50), time(stage.p99));
+            let service =
+                if stage.kind == StageKind::Sink { format!("commit {pair}") } else { pair };
+            let (queue, oldest) = match stage.kind {
+                StageKind::Source => ("-".to_string(), "-".to_string()),
+                _ => (
+                    format!(
+                        "{}/{}",
+                        thousands(stage.most.records),
+                        thousands(stage.buffer.records)
+                    ),
+                    stage.oldest.map_or("-".into(), time),
+                ),
+            };
+            writeln!(
+                f,
+                "{:width$}  {:>7} {:>6} {:>8} {:>9} {:>8} {:>8} {:>7} {:>8} {:>7} {:>8}  {:>17}  {:>16}  {:>6}",
+                stage.name,
+                stage.workers,
+                share(State::Busy),
+                share(State::InCall),
+                share(State::NoInput),
+                share(State::Backpressured),
+                share(State::Limited),
+                share(State::Paused),
+                share(State::Reordering),
+                share(State::Committing),
+                number(stage.per_second),
+                service,
+                queue,
+                oldest,
+            )?;
+        }
+        let verdict = self.verdict();
+        write!(f, "bottleneck: {}", verdict.words)?;
+        if let Some(next) = &verdict.next_step {
+            write!(f, "\nnext step:  {next}")?;
+        }
+        Ok(())
+    }
+}

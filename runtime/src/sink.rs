@@ -1,0 +1,354 @@
+//! Sinks: where a run's records end, group by group, and the task that feeds them.
+//!
+//! ```text
+//! last link --batches--> [ order of the source ] --> group --commit--> sink: rows + rejects + progress + counts
+//!     ^                                                         |
+//!     +------------------- settled = committed -----------------+
+//! ```
+//!
+//! - A group is a contiguous stretch of the source that ends at a checkpoint. It is committed as a whole or not at all.
+//! - Groups come in the order of the source, one at a time. What has not come yet holds its place in the buffer.
+//! - A group closes at its size in records or bytes, after the interval, or when nothing more can come.
+//! - At every commit: `read = stored + rejected + filtered + duplicate`, or the run fails before anything is written.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::batch::{Batch, Checkpoint, Filtered, Item};
+use crate::clock::Moment;
+use crate::link::{Link, Share};
+use crate::meter::{Meter, State};
+use crate::order::Sorter;
+use crate::sync::Mutex;
+use crate::{Amount, Bytes, Position, Records, Reject, RunError, SinkError};
+
+/// How records ended, by verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// Records read.
+    pub read: u64,
+    /// Stored in the target.
+    pub stored: u64,
+    /// Of those stored, the ones that replaced a row.
+    pub updated: u64,
+    /// Refused.
+    pub rejected: u64,
+    /// Dropped on purpose.
+    pub filtered: u64,
+    /// Already in the target, and left as they were.
+    pub duplicate: u64,
+}
+
+impl Tally {
+    /// True if every record read has exactly one verdict.
+    pub fn balances(&self) -> bool {
+        self.read == self.stored + self.rejected + self.filtered + self.duplicate
+    }
+
+    /// Adds another stretch's counts.
+    pub fn add(&mut self, other: &Tally) {
+        self.read += other.read;
+        self.stored += other.stored;
+        self.updated += other.updated;
+        self.rejected += other.rejected;
+        self.filtered += other.filtered;
+        self.duplicate += other.duplicate;
+    }
+}
+
+/// A contiguous stretch of the source, all of whose records have come through: what one transaction takes.
+#[derive(Debug)]
+pub struct Group<T> {
+    /// What came through, in the order of the source.
+    pub items: Vec<Item<T>>,
+    /// What was refused on the way, in no particular order.
+    pub rejects: Vec<Reject>,
+    /// What was dropped on purpose.
+    pub filtered: Filtered,
+    /// Source records and bytes of the stretch.
+    pub amount: Amount,
+    /// Where each input that the stretch touches can go on, in order: one, or more if inputs ended in it.
+    pub checkpoints: Vec<Checkpoint>,
+    /// Where the stretch begins.
+    pub start: Position,
+}
+
+/// What a sink made of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// The verdicts of the group's records.
+    pub tally: Tally,
+    /// Why the run must not go on after this, if so.
+    pub stop: Option<String>,
+}
+
+/// Where a run's records end.
+pub trait Sink<In>: Send + 'static {
+    /// Writes a group, whole or not at all, and says how each of its records ended.
+    ///
+    /// # Errors
+    /// Nothing of the group was written.
+    ///
+    /// # Cancel safety
+    /// Dropped when the run is stopped at once: the group is then in the target as a whole or not at all.
+    fn commit(
+        &mut self,
+        group: Group<In>,
+        context: &SinkContext,
+    ) -> impl Future<Output = Result<Committed, SinkError>> + Send;
+
+    /// All input was read and committed. What completes the run happens here.
+    ///
+    /// # Errors
+    /// The run is not complete.
+    fn complete(&mut self, total: &Tally) -> impl Future<Output = Result<(), SinkError>> + Send {
+        let _ = total;
+        async { Ok(()) }
+    }
+}
+
+/// Lets a sink say what it is waiting for.
+#[derive(Debug)]
+pub struct SinkContext {
+    pub(crate) meter: Arc<Meter>,
+}
+
+impl SinkContext {
+    /// Runs a wait after an error of the target: the time counts as paused.
+    pub async fn paused<F: Future>(&self, wait: F) -> F::Output {
+        self.meter.enter(State::Paused);
+        let output = wait.await;
+        self.meter.enter(State::Committing);
+        output
+    }
+}
+
+/// When a group closes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grouping {
+    /// At so many records.
+    pub records: Records,
+    /// At so many source bytes.
+    pub bytes: Bytes,
+    /// So long after its first record came.
+    pub interval: Duration,
+}
+
+impl Default for Grouping {
+    /// 5,000 records, 8 MiB, 1 s.
+    fn default() -> Grouping {
+        Grouping { records: Records(5_000), bytes: Bytes::mib(8), interval: Duration::from_secs(1) }
+    }
+}
+
+/// How far the commits are, for readers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CommitState {
+    pub(crate) tally: Tally,
+    pub(crate) at: Option<Position>,
+    pub(crate) when: Option<Moment>,
+    pub(crate) commits: u64,
+}
+
+/// Why the sink's task ended without an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SinkEnd {
+    /// The source came to its end, everything is committed, and the sink has completed the run.
+    Completed,
+    /// The source was stopped before its end; everything that it handed out is committed.
+    Drained,
+    /// The link was closed, and records before those that came are missing.
+    Gap { missing: u64, at: Position },
+    /// The sink said so.
+    Stopped(String),
+}
+
+pub(crate) struct Feeder<T, S> {
+    pub(crate) sink: S,
+    pub(crate) link: Arc<Link<T>>,
+    pub(crate) context: SinkContext,
+    pub(crate) grouping: Grouping,
+    pub(crate) commits: Arc<Mutex<CommitState>>,
+    /// Set by the source's task, before it closes its link, when there is nothing more to read.
+    pub(crate) source_ended: Arc<AtomicBool>,
+}
+
+/// Batches that are next in order, and how many of them end at a checkpoint.
+struct Gathered<T> {
+    batches: Vec<Batch<T>>,
+    /// How many batches make a whole group.
+    whole: usize,
+    amount: Amount,
+    since: Moment,
+}
+
+impl<T> Gathered<T> {
+    fn push(&mut self, batch: Batch<T>, now: Moment) {
+        if self.batches.is_empty() {
+            self.since = now;
+        }
+        let ends = batch.checkpoint().is_some();
+        self.batches.push(batch);
+        if ends {
+            self.amount = self.batches[self.whole..]
+                .iter()
+                .fold(self.amount, |sum, batch| sum + batch.amount());
+            self.whole = self.batches.len();
+        }
+    }
+}
+
+impl<T: Send + 'static, S: Sink<T>> Feeder<T, S> {
+    /// Commits what comes until the link is closed or the sink stops the run.
+    pub(crate) async fn run(mut self) -> (S, Result<SinkEnd, RunError>) {
+        let end = self.feed().await;
+        self.context.meter.end();
+        (self.sink, end)
+    }
+
+    async fn feed(&mut self) -> Result<SinkEnd, RunError> {
+        let meter = self.context.meter.clone();
+        let clock = meter.clock();
+        let mut sorter: Sorter<T> = Sorter::new();
+        let mut gathered = Gathered {
+            batches: Vec::new(),
+            whole: 0,
+            amount: Amount::ZERO,
+            since: Moment::default(),
+        };
+        loop {
+            let due = clock.instant(gathered.since.plus(self.grouping.interval));
+            let claim = tokio::select! {
+                biased;
+                batch = self.link.claim(Share::Batch, Some(&meter)) => Some(batch),
+                () = tokio::time::sleep_until(due), if gathered.whole > 0 => None,
+            };
+            meter.enter(State::Busy);
+            let mut over = false;
+            let mut commit = claim.is_none();
+            match claim {
+                Some(Some(batch)) => {
+                    sorter.push(batch, ());
+                    while let Some((batch, ())) = sorter.pop() {
+                        gathered.push(batch, clock.now());
+                    }
+                    let full = gathered.amount.records >= self.grouping.records.0
+                        || gathered.amount.bytes >= self.grouping.bytes.0;
+                    commit = full || self.link.is_exhausted();
+                }
+                Some(None) => (over, commit) = (true, true),
+                None => {}
+            }
+            if commit
+                && gathered.whole > 0
+                && let Some(stop) = self.commit(&mut gathered).await?
+            {
+                return Ok(SinkEnd::Stopped(stop));
+            }
+            if over {
+                let gauge = self.link.gauge();
+                let missing = gauge.sent.records - gauge.settled.records;
+                if missing > 0 || sorter.waiting() > 0 || !gathered.batches.is_empty() {
+                    let at = gathered
+                        .batches
+                        .first()
+                        .map(|batch| batch.span().start)
+                        .unwrap_or_default();
+                    return Ok(SinkEnd::Gap { missing, at });
+                }
+                if !self.source_ended.load(Ordering::SeqCst) {
+                    return Ok(SinkEnd::Drained);
+                }
+                let total = self.commits.lock().tally;
+                meter.enter(State::Committing);
+                self.sink.complete(&total).await?;
+                return Ok(SinkEnd::Completed);
+            }
+            tokio::task::coop::consume_budget().await;
+        }
+    }
+
+    async fn commit(&mut self, gathered: &mut Gathered<T>) -> Result<Option<String>, RunError> {
+        let meter = &self.context.meter;
+        let rest = gathered.batches.split_off(gathered.whole);
+        let batches = std::mem::replace(&mut gathered.batches, rest);
+        let amount = std::mem::take(&mut gathered.amount);
+        gathered.whole = 0;
+        gathered.since = meter.clock().now();
+        let group = group(batches, amount)?;
+        let end = group.checkpoints.last().map(|checkpoint| checkpoint.at);
+        let start = group.start;
+        meter.begin(State::Committing);
+        let committed = self.sink.commit(group, &self.context).await?;
+        meter.committed(amount.records);
+        meter.enter(State::Busy);
+        if !committed.tally.balances() || committed.tally.read != amount.records {
+            let words =
+                format!("{:?} for {} records from {start} on", committed.tally, amount.records);
+            return Err(SinkError::Unbalanced(words).into());
+        }
+        {
+            let mut state = self.commits.lock();
+            state.tally.add(&committed.tally);
+            state.at = end.or(state.at);
+            state.when = Some(meter.clock().now());
+            state.commits += 1;
+        }
+        self.link.settle(amount);
+        Ok(committed.stop)
+    }
+}
+
+/// Joins batches that follow each other into what one transaction takes, and checks that no record is without a verdict.
+fn group<T>(batches: Vec<Batch<T>>, amount: Amount) -> Result<Group<T>, RunError> {
+    let start = batches.first().map(|batch| batch.span().start).unwrap_or_default();
+    let mut group = Group {
+        items: Vec::with_capacity(batches.iter().map(Batch::len).sum()),
+        rejects: Vec::new(),
+        filtered: Filtered::default(),
+        amount,
+        checkpoints: Vec::new(),
+        start,
+    };
+    for batch in batches {
+        if let Some(checkpoint) = batch.checkpoint() {
+            if group.checkpoints.last().is_some_and(|last| last.at.input == checkpoint.at.input) {
+                group.checkpoints.pop();
+            }
+            group.checkpoints.push(*checkpoint);
+        }
+        let parts = batch.into_parts();
+        group.items.extend(parts.items);
+        group.rejects.extend(parts.rejects);
+        for (reason, n) in parts.filtered.iter() {
+            group.filtered.add(reason, n);
+        }
+    }
+    let with_verdict =
+        group.records_with_items() + group.rejects.len() as u64 + group.filtered.total();
+    if with_verdict != amount.records {
+        return Err(RunError::Unaccounted {
+            missing: amount.records.abs_diff(with_verdict),
+            at: start,
+        });
+    }
+    Ok(group)
+}
+
+impl<T> Group<T> {
+    /// How many records have values in the group; one record may have several.
+    pub fn records_with_items(&self) -> u64 {
+        let mut records = 0;
+        let mut last = None;
+        for item in &self.items {
+            let this = Some((item.at.input, item.at.record));
+            records += u64::from(last != this);
+            last = this;
+        }
+        records
+    }
+}

@@ -1,0 +1,461 @@
+//! Stages: a named step, its settings, and the workers that compete for its input.
+//!
+//! ```text
+//!                +-> worker 0 --+
+//! input link ----+-> worker 1 --+--> outlet (in order, if asked for) --> output link
+//!   (queue)      +-> worker 2 --+         |
+//!        ^                                | settle: only when handed on
+//!        +--------------------------------+
+//! ```
+//!
+//! - Workers are spawned tasks. Nobody owns input before claiming it, so no worker idles while another holds unstarted records.
+//! - A worker can be retired between two claims; it never takes records with it.
+//! - The output link is closed by the last worker to leave.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::watch;
+
+use crate::batch::Batch;
+use crate::call::{CallBatch, One, Place, Pool, Retry};
+use crate::link::{Gauge, Link, Share};
+use crate::meter::{Meter, State};
+use crate::order::Sorter;
+use crate::sync::Mutex;
+use crate::transform::{self, Filter, FlatMap, Map, Transform, TryMap};
+use crate::{Amount, Bytes, Event, EventHandler, Reason, Records, RunError};
+
+/// How much may be on its way behind a stage's input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffer {
+    /// So many source records.
+    Records(Records),
+    /// What is done in this time, by the measured rate (Little's law), between twice the request and the given most.
+    Time {
+        /// The time.
+        time: Duration,
+        /// Never more than so many.
+        most: Records,
+    },
+}
+
+impl Buffer {
+    /// The most it can ever be.
+    pub fn most(self) -> Records {
+        match self {
+            Buffer::Records(records) | Buffer::Time { most: records, .. } => records,
+        }
+    }
+}
+
+/// Everything about a stage that can be set. Names a stage's knobs in one place: the builder, the options of a run, and the plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Competing workers.
+    pub workers: usize,
+    /// Most source records on their way behind the stage's input.
+    pub buffer: Buffer,
+    /// Most source bytes on their way behind the stage's input.
+    pub buffer_bytes: Bytes,
+    /// Ask for more when so many records can be added.
+    pub request: Records,
+    /// Records that one call gets; `None` where the stage takes whole batches.
+    pub claim: Option<usize>,
+    /// Claims that may be running or wait for an earlier one, if the output keeps the order of the input.
+    pub reorder: Option<usize>,
+    /// Records a second that calls may go out for.
+    pub rate: Option<f64>,
+    /// Values that one record can become here.
+    pub at_most: usize,
+    /// What is done about failures in passing.
+    pub retry: Retry,
+}
+
+impl Default for Settings {
+    /// 1 worker, 2,000 records or 24 MiB, asked for in 500s, order not kept, no rate.
+    fn default() -> Settings {
+        Settings {
+            workers: 1,
+            buffer: Buffer::Records(Records(2_000)),
+            buffer_bytes: Bytes::mib(24),
+            request: Records(500),
+            claim: None,
+            reorder: None,
+            rate: None,
+            at_most: 1,
+            retry: Retry::default(),
+        }
+    }
+}
+
+/// A step of a pipeline: takes values of one type, gives values of another.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a stage that takes `{In}`",
+    label = "the stage before hands on `{In}`",
+    note = "build stages with `map`, `try_map`, `filter`, `flat_map`, `call` or `call_batch`"
+)]
+pub trait Stage<In: Send + 'static>: Send + 'static {
+    /// What the stage hands on.
+    type Out: Send + 'static;
+
+    /// Its settings, to be changed by the options of a run before it starts.
+    fn settings(&self) -> &Settings;
+
+    /// Makes the function that starts one worker. Called once, after all settings are known.
+    fn crew(self, outlet: Outlet<In, Self::Out>, settings: &Settings) -> StartWorker;
+}
+
+/// Starts one worker of a stage.
+pub type StartWorker = Box<dyn Fn(Crew) -> BoxFuture<'static, Result<(), RunError>> + Send + Sync>;
+
+/// A stage being defined. What it does is fixed by the function that made it; the methods set its knobs.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct StageBuilder<Does> {
+    does: Does,
+    settings: Settings,
+}
+
+impl<Does> StageBuilder<Does> {
+    fn new(does: Does) -> Self {
+        StageBuilder { does, settings: Settings::default() }
+    }
+
+    /// Competing workers (default 1).
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.settings.workers = workers;
+        self
+    }
+
+    /// Most source records on their way behind the stage's input (default 2,000).
+    pub fn buffer(mut self, records: u64) -> Self {
+        self.settings.buffer = Buffer::Records(Records(records));
+        self
+    }
+
+    /// A buffer given as the time that it bridges, never more than `most` records.
+    pub fn buffer_time(mut self, time: Duration, most: u64) -> Self {
+        self.settings.buffer = Buffer::Time { time, most: Records(most) };
+        self
+    }
+
+    /// Most source bytes on their way behind the stage's input (default 24 MiB).
+    pub fn buffer_bytes(mut self, bytes: Bytes) -> Self {
+        self.settings.buffer_bytes = bytes;
+        self
+    }
+
+    /// Ask for more when so many records can be added (default 500).
+    pub fn request(mut self, records: u64) -> Self {
+        self.settings.request = Records(records);
+        self
+    }
+
+    /// Hands results on in the order of the input; at most `reorder` claims are running or wait for an earlier one.
+    pub fn ordered(mut self, reorder: usize) -> Self {
+        self.settings.reorder = Some(reorder);
+        self
+    }
+
+    /// Hands results on as they come (the default). A sink that needs the order of the file restores it.
+    pub fn unordered(mut self) -> Self {
+        self.settings.reorder = None;
+        self
+    }
+}
+
+/// What a computing stage does.
+#[derive(Clone, Debug)]
+pub struct Transforms<F>(F);
+
+/// What a calling stage does.
+#[derive(Clone, Debug)]
+pub struct Calls<C>(C);
+
+impl<C> StageBuilder<Calls<C>> {
+    /// Records that one call gets (default 1).
+    pub fn claim(mut self, records: usize) -> Self {
+        self.settings.claim = Some(records);
+        self
+    }
+
+    /// Records a second that calls may go out for (default: no limit).
+    pub fn rate(mut self, per_second: f64) -> Self {
+        self.settings.rate = Some(per_second);
+        self
+    }
+
+    /// What is done about failures in passing.
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.settings.retry = retry;
+        self
+    }
+}
+
+/// A stage that asks about one record at a time.
+pub fn call<C>(call: C) -> StageBuilder<Calls<One<C>>> {
+    StageBuilder::new(Calls(One(call))).claim(1)
+}
+
+/// A stage that asks about slices of records.
+pub fn call_batch<C>(call: C) -> StageBuilder<Calls<C>> {
+    StageBuilder::new(Calls(call)).claim(1)
+}
+
+/// A stage that turns each value into another.
+pub fn map<In, Out, F: Fn(In) -> Out>(function: F) -> StageBuilder<Transforms<Map<F>>> {
+    StageBuilder::new(Transforms(Map(function)))
+}
+
+/// A stage that turns each value into another or says why its record is refused.
+pub fn try_map<In, Out, F: Fn(&In) -> Result<Out, Reason>>(
+    function: F,
+) -> StageBuilder<Transforms<TryMap<F>>> {
+    StageBuilder::new(Transforms(TryMap(function)))
+}
+
+/// A stage that drops, under the given reason, the values for which `keep` is false.
+pub fn filter<In, F: Fn(&In) -> bool>(
+    reason: &'static str,
+    keep: F,
+) -> StageBuilder<Transforms<Filter<F>>> {
+    StageBuilder::new(Transforms(Filter(reason, keep)))
+}
+
+/// A stage that turns each value into at most `at_most` others. A record that becomes more is refused.
+pub fn flat_map<In, Out, Many: IntoIterator<Item = Out>, F: Fn(In) -> Many>(
+    at_most: usize,
+    function: F,
+) -> StageBuilder<Transforms<FlatMap<F>>> {
+    let mut stage = StageBuilder::new(Transforms(FlatMap { at_most, function }));
+    stage.settings.at_most = at_most.max(1);
+    stage
+}
+
+impl<In: Send + 'static, F: Transform<In>> Stage<In> for StageBuilder<Transforms<F>> {
+    type Out = F::Out;
+
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn crew(self, outlet: Outlet<In, F::Out>, settings: &Settings) -> StartWorker {
+        let Transforms(function) = self.does;
+        let places = settings.reorder.map(|places| Arc::new(tokio::sync::Semaphore::new(places)));
+        let shared = Arc::new((function, outlet, places));
+        Box::new(move |mut crew| {
+            let shared = shared.clone();
+            Box::pin(async move {
+                let (function, outlet, places) = &*shared;
+                loop {
+                    let claim = async {
+                        let place = match places {
+                            None => None,
+                            Some(places) => {
+                                crew.meter.enter(State::Reordering);
+                                Some(Arc::new(places.clone().acquire_owned().await.ok()?))
+                            }
+                        };
+                        Some((outlet.input.claim(Share::Batch, Some(&crew.meter)).await?, place))
+                    };
+                    let claim = tokio::select! {
+                        biased;
+                        () = crew.retire.retired() => break,
+                        claim = claim => claim,
+                    };
+                    let Some((batch, place)) = claim else { break };
+                    crew.meter.begin(State::Busy);
+                    let records = batch.amount().records;
+                    let (batch, rejected, filtered) =
+                        transform::apply(&outlet.stage.name, function, batch);
+                    crew.meter.served(records);
+                    outlet.stage.count(rejected, filtered);
+                    outlet.emit(batch, place);
+                    tokio::task::coop::consume_budget().await;
+                }
+                Ok(())
+            })
+        })
+    }
+}
+
+impl<In: Send + Sync + 'static, C: CallBatch<In>> Stage<In> for StageBuilder<Calls<C>> {
+    type Out = C::Out;
+
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn crew(self, outlet: Outlet<In, C::Out>, settings: &Settings) -> StartWorker {
+        let Calls(call) = self.does;
+        let claim = settings.claim.unwrap_or(1);
+        let pool = Arc::new(Pool::new(
+            call,
+            outlet,
+            claim,
+            settings.reorder,
+            settings.retry,
+            settings.rate,
+        ));
+        Box::new(move |crew| Box::pin(pool.clone().work(crew)))
+    }
+}
+
+/// What a worker is given.
+pub struct Crew {
+    pub(crate) meter: Arc<Meter>,
+    pub(crate) retire: Retire,
+    pub(crate) stop: Stop,
+}
+
+/// Tells a worker when it is one too many.
+pub(crate) struct Retire {
+    pub(crate) index: usize,
+    pub(crate) wanted: watch::Receiver<usize>,
+}
+
+impl Retire {
+    /// Returns when fewer workers than this one's index are wanted.
+    pub(crate) async fn retired(&mut self) {
+        let index = self.index;
+        if self.wanted.wait_for(|wanted| index >= *wanted).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Tells when the run is to stop: nothing new is begun, what is in flight settles.
+#[derive(Clone)]
+pub(crate) struct Stop(pub(crate) watch::Receiver<bool>);
+
+impl Stop {
+    pub(crate) async fn stopping(&mut self) {
+        if self.0.wait_for(|stopping| *stopping).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// What is known of a stage while it runs, shared by its workers and its readers.
+pub struct StageInfo {
+    pub(crate) name: Arc<str>,
+    pub(crate) settings: Settings,
+    pub(crate) meters: Mutex<Vec<Arc<Meter>>>,
+    pub(crate) gauge: Box<dyn Fn() -> Gauge + Send + Sync>,
+    /// Makes the input link's buffer another size, for buffers given as a time.
+    pub(crate) resize: Box<dyn Fn(Amount) + Send + Sync>,
+    pub(crate) on_event: EventHandler,
+    pub(crate) rejected: AtomicU64,
+    pub(crate) filtered: AtomicU64,
+    pub(crate) retried: AtomicU64,
+}
+
+impl StageInfo {
+    pub(crate) fn count(&self, rejected: u64, filtered: u64) {
+        if rejected > 0 {
+            self.rejected.fetch_add(rejected, Ordering::Relaxed);
+        }
+        if filtered > 0 {
+            self.filtered.fetch_add(filtered, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn retried(&self) {
+        self.retried.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn event(&self, event: Event) {
+        (self.on_event)(event);
+    }
+}
+
+/// Where a stage's workers take from and hand on to.
+pub struct Outlet<In, Out> {
+    pub(crate) stage: Arc<StageInfo>,
+    pub(crate) input: Arc<Link<In>>,
+    pub(crate) output: Arc<Link<Out>>,
+    pub(crate) order: Option<Mutex<Sorter<Out, Option<Place>>>>,
+}
+
+impl<In, Out> Outlet<In, Out> {
+    /// Hands a batch on, and frees its places behind the input: at once, or when everything before it is out.
+    pub(crate) fn emit(&self, batch: Batch<Out>, place: Option<Place>) {
+        let Some(order) = &self.order else { return self.pass(batch) };
+        let mut sorter = order.lock();
+        sorter.push(batch, place);
+        while let Some((batch, place)) = sorter.pop() {
+            self.pass(batch);
+            drop(place);
+        }
+    }
+
+    fn pass(&self, batch: Batch<Out>) {
+        let amount = batch.amount();
+        self.output.send(batch);
+        self.input.settle(amount);
+    }
+}
+
+/// Closes the output link when the last worker has left.
+pub(crate) struct Leaving {
+    pub(crate) active: AtomicUsize,
+    pub(crate) close: Box<dyn Fn() + Send + Sync>,
+    pub(crate) halt: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Leaving {
+    pub(crate) fn enter(&self) {
+        self.active.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn leave(&self) {
+        if self.active.fetch_sub(1, Ordering::SeqCst) == 1 {
+            (self.close)();
+        }
+    }
+}
+
+/// Widths and bounds that work together, or why not.
+pub(crate) fn check(name: &str, settings: &Settings) -> Result<(), crate::BuildError> {
+    use crate::BuildError::{TooLarge, Zero};
+    let stage = || name.to_string();
+    let nonzero = [
+        ("workers", settings.workers as u64),
+        ("buffer", settings.buffer.most().0),
+        ("buffer bytes", settings.buffer_bytes.0),
+        ("request", settings.request.0),
+        ("claim", settings.claim.unwrap_or(1) as u64),
+        ("reorder", settings.reorder.unwrap_or(1) as u64),
+    ];
+    for (what, value) in nonzero {
+        if NonZeroUsize::new(value as usize).is_none() {
+            return Err(Zero { stage: stage(), what });
+        }
+    }
+    let too_large =
+        |what, found, bound, limit| TooLarge { stage: stage(), what, found, bound, limit };
+    let buffer = settings.buffer.most().0;
+    if settings.request.0 > buffer {
+        return Err(too_large("request", settings.request.0, "buffer", buffer));
+    }
+    if let Some(claim) = settings.claim
+        && claim as u64 > buffer
+    {
+        return Err(too_large("claim", claim as u64, "buffer", buffer));
+    }
+    if let Some(reorder) = settings.reorder
+        && settings.workers > reorder
+    {
+        return Err(too_large("workers", settings.workers as u64, "reorder", reorder as u64));
+    }
+    if let Some(rate) = settings.rate
+        && (rate.is_nan() || rate <= 0.0)
+    {
+        return Err(Zero { stage: stage(), what: "rate" });
+    }
+    Ok(())
+}
