@@ -25,11 +25,11 @@ impl<T, P> Sorter<T, P> {
     /// The next batch in order, if it is there.
     pub(crate) fn pop(&mut self) -> Option<(Batch<T>, P)> {
         let first = self.waiting.first_entry()?;
-        if first.key().0 != self.next {
+        if first.key().0 > self.next {
             return None;
         }
         let (batch, with) = first.remove();
-        self.next += batch.amount().records;
+        self.next = self.next.max(batch.first() + batch.amount().records);
         Some((batch, with))
     }
 
