@@ -1,1 +1,52 @@
-//! Progress, rejects and reports, kept in the target database.
+//! Progress, rejects and reports of runs, kept in the target database; and the files beside it.
+//!
+//! ```text
+//!  inputs --- content ---> [ look-up ] <--- runs, progress ---+
+//!                              |                              |
+//!            new, go on, done, refused                        |
+//!                              v                              |
+//!  PATH.lock --- one holder: [ run ] --- one transaction: [ ledger ] in PATH
+//!                              |           fence, rows, rejects, progress, counts
+//!                              v
+//!                      PATH.status.json, replaced every second
+//! ```
+//!
+//! - A run is known by the content of its inputs, never by their names.
+//! - What is damaged is refused by name. It is never taken for a first run, and never overwritten.
+//! - Every write of a run checks its fence: a run that was taken over can no longer write.
+//! - The database file is opened by SQLite and by nothing else: closing another handle of it would drop SQLite's own locks.
+//! - Times in the ledger are the database's clock, in UTC.
+
+mod fingerprint;
+mod input;
+
+mod lock;
+mod process;
+mod sqlite;
+mod status;
+mod target;
+
+mod commit;
+mod error;
+mod ledger;
+mod look_up;
+mod query;
+mod schema;
+
+pub use commit::{
+    Progress, Ticket, commits, complete, fence, totals, write_progress, write_rejects,
+};
+pub use error::{LedgerError, LookUpError, Refusal};
+pub use fingerprint::Fingerprint;
+pub use input::{InputError, InputFile, prefix, prefixes};
+pub use ledger::{Attempt, Ledger, Mark, RunSpec};
+pub use look_up::{Accept, Decision, Done, GoOn, PipelineIdentity, ResumePoint};
+pub use lock::{Lock, LockError};
+pub use process::Process;
+pub use query::{
+    AttemptInfo, AuditEntry, InputInfo, RejectInfo, RejectState, RunInfo, RunState, StoredReport,
+};
+pub use schema::{VERSION, ddl};
+pub use sqlite::{Trouble, trouble};
+pub use status::{Status, StatusError, StatusFile};
+pub use target::{Target, TargetError};

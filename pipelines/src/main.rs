@@ -1,2 +1,5 @@
 //! `nightly-import`.
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    gegendruck_pipelines::program::main(std::env::args_os()).code().into()
+}

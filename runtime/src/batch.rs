@@ -59,7 +59,8 @@ impl Block {
         Block { base, bytes }
     }
 
-    fn get(&self, at: u64, len: usize) -> Option<&[u8]> {
+    /// The `len` bytes from offset `at` of the input on, if they are all in this block.
+    pub fn get(&self, at: u64, len: usize) -> Option<&[u8]> {
         let start = usize::try_from(at.checked_sub(self.base)?).ok()?;
         self.bytes.get(start..start.checked_add(len)?)
     }
@@ -124,7 +125,9 @@ impl Filtered {
 pub struct Batch<T> {
     /// Place on the axis of the run of its first record: how many were handed out before it.
     first: u64,
-    /// Which hand-over of the source it belongs to; tells batches without records apart.
+    /// The hand-over of the source that its first record belongs to; tells batches without records apart.
+    from: u64,
+    /// The hand-over that its last record belongs to.
     serial: u64,
     span: Span,
     items: VecDeque<Item<T>>,
@@ -160,6 +163,7 @@ impl<T> SourceBatch<T> {
     pub(crate) fn into_batch(self, first: u64, serial: u64, read_at: Moment) -> Batch<T> {
         Batch {
             first,
+            from: serial,
             serial,
             span: self.span,
             items: self.items.into(),
@@ -179,6 +183,7 @@ pub(crate) struct Parts<T> {
     pub(crate) items: VecDeque<Item<T>>,
     pub(crate) rejects: Vec<Reject>,
     pub(crate) filtered: Filtered,
+    pub(crate) blocks: Vec<Block>,
 }
 
 impl<T> Batch<T> {
@@ -236,9 +241,19 @@ impl<T> Batch<T> {
         self.checkpoint.as_ref()
     }
 
-    /// Order in which the source handed it out.
+    /// Order in which the source handed it out: the hand-over that it begins in, and its place on the axis.
     pub(crate) fn key(&self) -> (u64, u64) {
-        (self.first, self.serial)
+        (self.from, self.first)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// The key of the batch that follows this one.
+    pub(crate) fn next_key(&self) -> (u64, u64) {
+        (self.serial + u64::from(self.checkpoint.is_some()), self.first + self.span.records())
     }
 
     /// The untouched source bytes of one of its records.
@@ -280,6 +295,7 @@ impl<T> Batch<T> {
     pub(crate) fn take_items<U>(self) -> (VecDeque<Item<T>>, Batch<U>) {
         let Batch {
             first,
+            from,
             serial,
             span,
             items,
@@ -293,6 +309,7 @@ impl<T> Batch<T> {
         let items_out = VecDeque::new();
         let rest = Batch {
             first,
+            from,
             serial,
             span,
             items: items_out,
@@ -311,7 +328,8 @@ impl<T> Batch<T> {
     }
 
     pub(crate) fn into_parts(self) -> Parts<T> {
-        Parts { items: self.items, rejects: self.rejects, filtered: self.filtered }
+        let blocks = self.block.into_iter().chain(self.more_blocks).collect();
+        Parts { items: self.items, rejects: self.rejects, filtered: self.filtered, blocks }
     }
 
     /// Cuts off the first `count` items, and leaves the part that begins with the record of the next one.
@@ -323,6 +341,7 @@ impl<T> Batch<T> {
             std::mem::take(&mut self.rejects).into_iter().partition(|r| r.at.record < at.record);
         let head = Batch {
             first: self.first,
+            from: self.from,
             serial: self.serial,
             span: Span { start: self.span.start, end: at },
             items: self.items.drain(..count).collect(),
@@ -334,6 +353,7 @@ impl<T> Batch<T> {
             read_at: self.read_at,
         };
         self.rejects = after;
+        self.from = self.serial;
         self.first += at.record - self.span.start.record;
         self.span.start = at;
         head
@@ -361,11 +381,23 @@ impl<T> Batch<T> {
         self.items.iter().skip(index).take_while(|item| item.at.record == next.at.record).count()
     }
 
+    /// How many of its records have values that go on.
+    pub(crate) fn records_with_items(&self) -> u64 {
+        let mut last = None;
+        let mut records = 0;
+        for item in &self.items {
+            records += u64::from(last != Some(item.at.record));
+            last = Some(item.at.record);
+        }
+        records
+    }
+
     /// Takes all of it, and leaves an empty batch behind.
     pub(crate) fn take(&mut self) -> Batch<T> {
         let end = Span { start: self.span.end, end: self.span.end };
         let empty = Batch {
             first: self.first + self.span.records(),
+            from: self.serial,
             serial: self.serial,
             span: end,
             items: VecDeque::new(),
@@ -383,12 +415,9 @@ impl<T> Batch<T> {
     pub(crate) fn detach(&mut self) {
         let (Some(first), Some(last)) = (self.items.front(), self.items.back()) else { return };
         let (base, end) = (first.at.byte, last.at.byte + u64::from(last.len));
-        let bytes: Option<Arc<[u8]>> = self
-            .block
-            .as_ref()
-            .and_then(|block| block.get(base, (end - base) as usize))
-            .map(Arc::from);
-        if let Some(bytes) = bytes {
+        let blocks = self.block.iter().chain(&self.more_blocks);
+        let bytes = blocks.filter_map(|block| block.get(base, (end - base) as usize)).next();
+        if let Some(bytes) = bytes.map(Arc::from) {
             self.block = Some(Block::new(base, bytes));
             self.more_blocks = Vec::new();
         }
@@ -398,10 +427,7 @@ impl<T> Batch<T> {
     pub(crate) fn continues_with(&self, next: &Batch<T>) -> bool {
         let same_input = self.span.end.input == next.span.start.input;
         let complete = self.checkpoint.is_some_and(|checkpoint| checkpoint.complete);
-        same_input
-            && !complete
-            && self.first + self.span.records() == next.first
-            && self.span.end == next.span.start
+        same_input && !complete && self.next_key() == next.key() && self.span.end == next.span.start
     }
 
     /// Joins what follows directly. The checkpoint between the two is given up: the later one covers it.

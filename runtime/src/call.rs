@@ -15,6 +15,7 @@
 //! - A panic counts against its record only. If several records shared the call, each is tried alone, so that it is named.
 
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -35,7 +36,7 @@ use crate::{Event, Failure, Reason, RunError};
 
 /// A function of one record that may have to wait for its answer.
 ///
-/// Closures that return a boxed future are calls: `|record: &Item<In>| async move { … }.boxed()`.
+/// Closures that return a boxed future are calls too: see [`call_fn`](crate::call_fn).
 pub trait Call<In>: Send + Sync + 'static {
     /// What the answer becomes.
     type Out: Send + 'static;
@@ -128,9 +129,48 @@ struct Work<In> {
 /// A place in the reorder buffer, given back when the last part that shares it is out.
 pub(crate) type Place = Arc<OwnedSemaphorePermit>;
 
+/// Takes a place, now or as soon as one is free; `meter` is told when it has to wait.
+pub(crate) async fn place(places: &Arc<Semaphore>, meter: Option<&Meter>) -> Option<Place> {
+    if let Ok(place) = places.clone().try_acquire_owned() {
+        return Some(Arc::new(place));
+    }
+    if let Some(meter) = meter {
+        meter.enter(State::Reordering);
+    }
+    places.clone().acquire_owned().await.ok().map(Arc::new)
+}
+
 struct Parked<In> {
     due: Moment,
     work: Work<In>,
+}
+
+/// What a worker may have to come back for although the input is over.
+struct Shelf<In> {
+    parked: Vec<Parked<In>>,
+    /// Workers that have work, or are about to claim some: it may be parked yet.
+    hands: usize,
+    /// The input is over.
+    over: bool,
+}
+
+/// A worker that may park work, until it is dropped.
+struct Hand<'a, In> {
+    shelf: &'a Mutex<Shelf<In>>,
+    changed: &'a Notify,
+}
+
+impl<In> Drop for Hand<'_, In> {
+    fn drop(&mut self) {
+        let last = {
+            let mut shelf = self.shelf.lock();
+            shelf.hands -= 1;
+            shelf.hands == 0 && shelf.over
+        };
+        if last {
+            self.changed.notify_waiters();
+        }
+    }
 }
 
 /// The workers of a calling stage share this.
@@ -141,7 +181,7 @@ pub(crate) struct Pool<In, C: CallBatch<In>> {
     pub(crate) places: Option<Arc<Semaphore>>,
     pub(crate) retry: Retry,
     pub(crate) rate: Mutex<Rate>,
-    parked: Mutex<Vec<Parked<In>>>,
+    shelf: Mutex<Shelf<In>>,
     gate: Mutex<Gate>,
     changed: Notify,
 }
@@ -153,16 +193,20 @@ pub(crate) struct Rate {
     next: Moment,
 }
 
+/// How far calls may lag behind their even spacing and catch up: timers are no finer than a millisecond.
+const CATCH_UP: Duration = Duration::from_millis(10);
+
 impl Rate {
     pub(crate) fn new(per_second: Option<f64>) -> Rate {
         Rate { per_second, next: Moment::default() }
     }
 
-    /// Takes tokens for `records`; says when they are due.
+    /// Takes tokens for `records`; says when they are due, if that is not now.
     fn take(&mut self, now: Moment, records: usize) -> Option<Moment> {
         let per_second = self.per_second?;
-        let due = self.next.max(now);
-        self.next = due.plus(Duration::from_secs_f64(records as f64 / per_second));
+        let due = self.next.max(now.minus(CATCH_UP));
+        let spacing = Duration::try_from_secs_f64(records as f64 / per_second);
+        self.next = due.plus(spacing.unwrap_or(Duration::MAX));
         (due > now).then_some(due)
     }
 }
@@ -175,6 +219,14 @@ struct Gate {
     last: Option<(u64, bool)>,
     /// The same for the last answer that was about another record than `last`.
     before: Option<(u64, bool)>,
+}
+
+/// How a call goes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    Open,
+    /// Alone, to see whether the service is back.
+    Probe,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -217,7 +269,7 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
             places: places.map(|places| Arc::new(Semaphore::new(places))),
             retry,
             rate: Mutex::new(Rate::new(rate)),
-            parked: Mutex::new(Vec::new()),
+            shelf: Mutex::new(Shelf { parked: Vec::new(), hands: 0, over: false }),
             gate: Mutex::new(Gate::default()),
             changed: Notify::new(),
         }
@@ -225,151 +277,162 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
 
     /// One worker, until there is no more work, it is retired, or the run fails.
     pub(crate) async fn work(self: Arc<Self>, mut crew: Crew) -> Result<(), RunError> {
-        while let Some(work) = self.next(&mut crew).await {
+        while let Some((work, _hand)) = self.next(&mut crew).await {
             if work.batch.is_empty() {
                 let (_, rest) = work.batch.take_items();
                 self.outlet.emit(rest, work.place);
                 continue;
             }
-            if !self.pass_gate(&mut crew).await {
-                break;
-            }
+            let Some(pass) = self.pass_gate(&mut crew).await else { break };
             let due = self.rate.lock().take(crew.meter.clock().now(), work.batch.len());
             if let Some(due) = due {
                 crew.meter.enter(State::Limited);
                 tokio::time::sleep_until(crew.meter.clock().instant(due)).await;
             }
-            self.serve(work, &crew).await?;
+            self.serve(work, pass, &crew).await?;
             tokio::task::coop::consume_budget().await;
         }
         Ok(())
     }
 
     /// The next work: records that are due again, else fresh ones. `None` when this worker is to end.
-    async fn next(&self, crew: &mut Crew) -> Option<Work<In>> {
+    ///
+    /// While the stage holds, fresh records go first: whether the service is back is better asked with a record that has not
+    /// failed yet.
+    async fn next(&self, crew: &mut Crew) -> Option<(Work<In>, Hand<'_, In>)> {
         loop {
             let changed = self.changed.notified();
-            let now = crew.meter.clock().now();
-            let (again, next_due) = self.take_due(now);
-            if again.is_some() {
-                return again;
+            let hand = self.hand();
+            if self.gate.lock().held.is_some()
+                && let Some(Some(work)) = self.fresh(None).now_or_never()
+            {
+                return Some((work, hand));
             }
-            let fresh = async {
-                if next_due.is_some() {
-                    crew.meter.enter(State::Paused);
-                }
-                self.fresh(&crew.meter, next_due.is_none()).await
-            };
-            let due = async {
-                match next_due {
-                    Some(due) => tokio::time::sleep_until(crew.meter.clock().instant(due)).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let (again, next_due) = self.take_due(crew.meter.clock().now());
+            if let Some(work) = again {
+                return Some((work, hand));
+            }
+            if next_due.is_some() {
+                crew.meter.enter(State::Paused);
+            }
+            let idle = next_due.is_none().then_some(&crew.meter);
+            let due = self.sleep_until(&crew.meter, next_due);
             tokio::select! {
                 biased;
                 () = crew.retire.retired() => return None,
                 () = crew.stop.stopping(), if next_due.is_some() => return None,
-                work = fresh => match work {
-                    Some(work) => return Some(work),
-                    None if self.parked.lock().is_empty() => return None,
-                    None => {}
+                work = self.fresh(idle) => match work {
+                    Some(work) => return Some((work, hand)),
+                    None => self.shelf.lock().over = true,
                 },
                 () = due => continue,
                 () = changed => continue,
             }
-            // The input is over; what is parked is not.
-            let wait = self.parked.lock().iter().map(|parked| parked.due).min();
-            let Some(due) = wait else { continue };
-            crew.meter.enter(State::Paused);
-            tokio::select! {
-                () = crew.stop.stopping() => return None,
-                () = tokio::time::sleep_until(crew.meter.clock().instant(due)) => {}
+            drop(hand);
+            if !self.wait_for_parked(crew).await {
+                return None;
             }
         }
     }
 
-    async fn fresh(&self, meter: &Arc<Meter>, idle: bool) -> Option<Work<In>> {
+    /// The input is over. True when parked work may be due, false when none is left or this worker is to end.
+    async fn wait_for_parked(&self, crew: &mut Crew) -> bool {
+        let changed = self.changed.notified();
+        let next_due = {
+            let shelf = self.shelf.lock();
+            if shelf.parked.is_empty() && shelf.hands == 0 {
+                return false;
+            }
+            shelf.parked.iter().map(|parked| parked.due).min()
+        };
+        crew.meter.enter(if next_due.is_some() { State::Paused } else { State::NoInput });
+        tokio::select! {
+            biased;
+            () = crew.retire.retired() => false,
+            () = crew.stop.stopping() => false,
+            () = self.sleep_until(&crew.meter, next_due) => true,
+            () = changed => true,
+        }
+    }
+
+    async fn sleep_until(&self, meter: &Meter, due: Option<Moment>) {
+        match due {
+            Some(due) => tokio::time::sleep_until(meter.clock().instant(due)).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn hand(&self) -> Hand<'_, In> {
+        self.shelf.lock().hands += 1;
+        Hand { shelf: &self.shelf, changed: &self.changed }
+    }
+
+    async fn fresh(&self, meter: Option<&Arc<Meter>>) -> Option<Work<In>> {
         let place = match &self.places {
             None => None,
-            Some(places) => Some(Arc::new(self.place(places, meter).await?)),
+            Some(places) => Some(place(places, meter.map(|meter| &**meter)).await?),
         };
-        let batch =
-            self.outlet.input.claim(Share::Records(self.claim), idle.then_some(meter)).await?;
+        let batch = self.outlet.input.claim(Share::Records(self.claim), meter).await?;
         Some(Work { batch, tries: None, place })
     }
 
-    async fn place(&self, places: &Arc<Semaphore>, meter: &Meter) -> Option<OwnedSemaphorePermit> {
-        if let Ok(place) = places.clone().try_acquire_owned() {
-            return Some(place);
-        }
-        meter.enter(State::Reordering);
-        places.clone().acquire_owned().await.ok()
-    }
-
     fn take_due(&self, now: Moment) -> (Option<Work<In>>, Option<Moment>) {
-        let mut parked = self.parked.lock();
-        let Some((index, first)) = parked.iter().enumerate().min_by_key(|(_, parked)| parked.due)
-        else {
-            return (None, None);
-        };
-        if first.due > now {
-            return (None, Some(first.due));
+        let parked = &mut self.shelf.lock().parked;
+        let first = parked
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, parked)| (parked.due, parked.work.batch.first()));
+        match first {
+            None => (None, None),
+            Some((_, first)) if first.due > now => (None, Some(first.due)),
+            Some((index, _)) => (Some(parked.swap_remove(index).work), None),
         }
-        (Some(parked.swap_remove(index).work), None)
     }
 
     fn park(&self, due: Moment, mut work: Work<In>) {
         work.batch.detach();
-        self.parked.lock().push(Parked { due, work });
+        self.shelf.lock().parked.push(Parked { due, work });
         self.changed.notify_waiters();
     }
 
-    /// Waits while the stage holds. True when a call may go out, false when the run stops meanwhile.
-    async fn pass_gate(&self, crew: &mut Crew) -> bool {
+    /// Waits while the stage holds, and says how a call may go out; `None` when the run stops meanwhile.
+    async fn pass_gate(&self, crew: &mut Crew) -> Option<Pass> {
         loop {
-            let mut changed = std::pin::pin!(self.changed.notified());
-            changed.as_mut().enable();
+            let changed = self.changed.notified();
             let until = {
                 let mut gate = self.gate.lock();
-                let Some(hold) = &mut gate.held else { return true };
+                let Some(hold) = &mut gate.held else { return Some(Pass::Open) };
                 if hold.until <= crew.meter.clock().now() && !hold.probing {
                     hold.probing = true;
-                    return true;
+                    return Some(Pass::Probe);
                 }
                 (!hold.probing).then_some(hold.until)
             };
             crew.meter.enter(State::Paused);
-            let over = async {
-                match until {
-                    Some(until) => {
-                        tokio::time::sleep_until(crew.meter.clock().instant(until)).await
-                    }
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
-                () = crew.stop.stopping() => return false,
+                biased;
+                () = crew.stop.stopping() => return None,
                 () = changed => {}
-                () = over => {}
+                () = self.sleep_until(&crew.meter, until) => {}
             }
         }
     }
 
-    async fn serve(&self, mut work: Work<In>, crew: &Crew) -> Result<(), RunError> {
+    async fn serve(&self, mut work: Work<In>, pass: Pass, crew: &Crew) -> Result<(), RunError> {
         let records = work.batch.amount().records;
+        let asked_about = work.batch.records_with_items();
         let started = work.tries.is_none().then(SystemTime::now);
         crew.meter.begin(State::Busy);
-        let call = self.call.call_batch(work.batch.slice());
-        let answer = timed(&crew.meter, std::panic::AssertUnwindSafe(call).catch_unwind()).await;
-        crew.meter.served(records);
+        let call = async { self.call.call_batch(work.batch.slice()).await };
+        let answer = timed(&crew.meter, AssertUnwindSafe(call).catch_unwind()).await;
+        crew.meter.served(records, asked_about);
         let tries = work.tries.take().unwrap_or_else(|| {
             let now = started.unwrap_or_else(SystemTime::now);
             Tries { attempts: 0, first: now, last: now }
         });
         match answer {
             Ok(Ok(answers)) if answers.len() == work.batch.len() => {
-                self.judge(work, tries, answers, crew)
+                self.judge(work, tries, answers, pass, crew)
             }
             Ok(Ok(answers)) => {
                 let message = format!(
@@ -382,14 +445,15 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
             Ok(Err(Failure::Fatal(message))) => Err(self.fatal(message)),
             Ok(Err(failure)) => {
                 let answers = (0..work.batch.len()).map(|_| Err(failure.clone())).collect();
-                self.judge(work, tries, answers, crew)
+                self.judge(work, tries, answers, pass, crew)
             }
             Err(_panic) => {
                 self.outlet.stage.event(Event::Panicked {
                     stage: self.outlet.stage.name.clone(),
                     at: work.batch.span().start,
                 });
-                self.after_panic(work, tries, crew);
+                self.one_by_one(work, tries, crew);
+                self.release(pass);
                 Ok(())
             }
         }
@@ -399,8 +463,8 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
         RunError::Fatal { stage: self.outlet.stage.name.to_string(), message }
     }
 
-    /// Several records shared the call: each is tried alone. One was alone: the attempt is its own.
-    fn after_panic(&self, work: Work<In>, mut tries: Tries, crew: &Crew) {
+    /// The call panicked. Several records shared it: each is tried alone. One was alone: the attempt is its own.
+    fn one_by_one(&self, work: Work<In>, mut tries: Tries, crew: &Crew) {
         let now = crew.meter.clock().now();
         let Work { mut batch, place, .. } = work;
         if batch.items_in(1) == batch.len() {
@@ -411,7 +475,6 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
                 let due = now.plus(self.retry.wait(tries.attempts));
                 self.park(due, Work { batch, tries: Some(tries), place });
             }
-            self.open_gate();
             return;
         }
         while !batch.is_empty() {
@@ -419,7 +482,16 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
             let one = if count < batch.len() { batch.split_head(count) } else { batch.take() };
             self.park(now, Work { batch: one, tries: Some(tries), place: place.clone() });
         }
-        self.open_gate();
+    }
+
+    /// A probe came to nothing that says anything about the service: another one may go.
+    fn release(&self, pass: Pass) {
+        if pass == Pass::Probe {
+            if let Some(hold) = &mut self.gate.lock().held {
+                hold.probing = false;
+            }
+            self.changed.notify_waiters();
+        }
     }
 
     fn refuse(&self, batch: Batch<In>, tries: Tries, reason: Reason, place: Option<Place>) {
@@ -443,7 +515,8 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
         &self,
         work: Work<In>,
         mut tries: Tries,
-        answers: Vec<Result<C::Out, Failure>>,
+        mut answers: Vec<Result<C::Out, Failure>>,
+        pass: Pass,
         crew: &Crew,
     ) -> Result<(), RunError> {
         if let Some(Err(Failure::Fatal(message))) =
@@ -452,16 +525,11 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
             return Err(self.fatal(message.clone()));
         }
         let Work { mut batch, place, .. } = work;
-        let key = batch.first();
-        let fails = |answers: &[Result<C::Out, Failure>]| {
-            answers.iter().any(|a| matches!(a, Err(Failure::Transient { .. })))
-        };
-        if !fails(&answers) {
-            self.gate.lock().answered(key, true);
+        one_answer_a_record(&batch, &mut answers);
+        if !answers.iter().any(is_transient) {
+            self.gate.lock().answered(batch.first(), true);
             self.open_gate();
-            if tries.attempts == 0 {
-                tries.again();
-            }
+            tries.again();
             let (items, rest) = batch.take_items();
             let mut verdicts =
                 Verdicts::new(&self.outlet.stage.name, rest, items.len(), Some(tries));
@@ -476,32 +544,18 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
             self.finish(verdicts, place);
             return Ok(());
         }
-        if answers.iter().all(|answer| matches!(answer, Err(Failure::Transient { .. }))) {
-            return self.try_again(Work { batch, tries: None, place }, tries, answers, crew);
+        if answers.iter().all(is_transient) {
+            return self.try_again(Work { batch, tries: None, place }, tries, answers, pass, crew);
         }
         // Some were answered and some were not: runs of the one and the other kind go their own ways.
-        let mut answers = answers.into_iter();
-        while !batch.is_empty() {
-            let mut run: Vec<_> = answers.by_ref().take(batch.items_in(1)).collect();
-            let failing = fails(&run);
-            loop {
-                let next = batch.items_after(run.len());
-                if next == 0 || fails(&answers.as_slice()[..next]) != failing {
-                    break;
-                }
-                run.extend(answers.by_ref().take(next));
-            }
-            let part =
-                if run.len() < batch.len() { batch.split_head(run.len()) } else { batch.take() };
-            if failing {
-                run.iter_mut().for_each(|answer| {
-                    if !matches!(answer, Err(Failure::Transient { .. })) {
-                        *answer =
-                            Err(Failure::transient("another value of the same record failed"));
-                    }
-                });
-            }
-            self.judge(Work { batch: part, tries: None, place: place.clone() }, tries, run, crew)?;
+        while !answers.is_empty() {
+            let failing = is_transient(&answers[0]);
+            let run = answers.iter().take_while(|answer| is_transient(answer) == failing).count();
+            let rest = answers.split_off(run);
+            let answers = std::mem::replace(&mut answers, rest);
+            let part = if run < batch.len() { batch.split_head(run) } else { batch.take() };
+            let work = Work { batch: part, tries: None, place: place.clone() };
+            self.judge(work, tries, answers, pass, crew)?;
         }
         Ok(())
     }
@@ -512,6 +566,7 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
         work: Work<In>,
         mut tries: Tries,
         answers: Vec<Result<C::Out, Failure>>,
+        pass: Pass,
         crew: &Crew,
     ) -> Result<(), RunError> {
         let (message, retry_after) = answers
@@ -531,7 +586,7 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
         };
         self.outlet.stage.retried();
         if !counts {
-            let until = self.hold(now, retry_after, &message)?;
+            let until = self.hold(now, retry_after, &message, pass)?;
             self.park(until, Work { tries: Some(tries), ..work });
             return Ok(());
         }
@@ -545,35 +600,45 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
                 .detail(format!("{} attempts failed: {message}", tries.attempts));
             self.refuse(work.batch, tries, reason, work.place);
         } else {
-            self.after_panic(work, Tries { attempts: 0, ..tries }, crew);
+            self.one_by_one(work, Tries { attempts: 0, ..tries }, crew);
         }
-        self.open_gate();
+        self.release(pass);
         Ok(())
     }
 
-    /// The service is down: nothing goes out until the returned moment.
+    /// The service is down: nothing goes out until the returned moment. Only a probe that failed makes the wait longer; calls
+    /// that were out already when the first one failed do not.
     fn hold(
         &self,
         now: Moment,
         retry_after: Option<Duration>,
         message: &str,
+        pass: Pass,
     ) -> Result<Moment, RunError> {
         let mut gate = self.gate.lock();
-        let (since, failures) = gate.held.map_or((now, 0), |hold| (hold.since, hold.failures));
+        let before = gate.held;
+        let since = before.map_or(now, |hold| hold.since);
         if now.since(since) >= self.retry.max_hold {
-            let waited = now.since(since).as_secs();
-            return Err(
-                self.fatal(format!("the service did not come back within {waited} s: {message}"))
-            );
+            let waited = now.since(since).as_secs_f64();
+            let words = format!("the service did not come back within {waited:.0} s: {message}");
+            return Err(self.fatal(words));
         }
-        let until = now.plus(retry_after.unwrap_or_else(|| self.retry.wait(failures + 1)));
-        gate.held = Some(Hold { since, until, failures: failures + 1, probing: false });
+        let asked = now.plus(retry_after.unwrap_or_default());
+        let hold = match before {
+            Some(hold) if pass == Pass::Open => Hold { until: hold.until.max(asked), ..hold },
+            _ => {
+                let failures = before.map_or(0, |hold| hold.failures) + 1;
+                let until =
+                    if retry_after.is_some() { asked } else { now.plus(self.retry.wait(failures)) };
+                Hold { since, until, failures, probing: false }
+            }
+        };
+        let until = hold.until.min(since.plus(self.retry.max_hold));
+        gate.held = Some(Hold { until, ..hold });
         drop(gate);
-        if failures == 0 {
-            self.outlet.stage.event(Event::Held {
-                stage: self.outlet.stage.name.clone(),
-                message: message.into(),
-            });
+        if before.is_none() {
+            let stage = self.outlet.stage.name.clone();
+            self.outlet.stage.event(Event::Held { stage, message: message.into() });
         }
         self.changed.notify_waiters();
         Ok(until)
@@ -585,5 +650,28 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
             self.outlet.stage.event(Event::Resumed { stage: self.outlet.stage.name.clone() });
             self.changed.notify_waiters();
         }
+    }
+}
+
+fn is_transient<Out>(answer: &Result<Out, Failure>) -> bool {
+    matches!(answer, Err(Failure::Transient { .. }))
+}
+
+/// Makes the answers for the values of one record agree: one refused refuses the record, else one failed in passing fails it.
+fn one_answer_a_record<In, Out>(batch: &Batch<In>, answers: &mut [Result<Out, Failure>]) {
+    let mut rest = answers;
+    let mut at = 0;
+    while !rest.is_empty() {
+        let count = batch.items_after(at);
+        let (record, others) = rest.split_at_mut(count);
+        let refused = record.iter().find(|answer| matches!(answer, Err(Failure::Reject(_))));
+        let failed = record.iter().find(|answer| is_transient(answer));
+        if count > 1
+            && let Some(Err(failure)) = refused.or(failed)
+        {
+            let failure = failure.clone();
+            record.iter_mut().for_each(|answer| *answer = Err(failure.clone()));
+        }
+        (rest, at) = (others, at + count);
     }
 }

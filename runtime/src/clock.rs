@@ -39,6 +39,11 @@ impl Moment {
 
     /// The moment `after` later.
     pub fn plus(self, after: Duration) -> Moment {
-        Moment(self.0.saturating_add(after.as_nanos() as u64))
+        Moment(self.0.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// The moment `before` earlier, or the clock's beginning.
+    pub fn minus(self, before: Duration) -> Moment {
+        Moment(self.0.saturating_sub(u64::try_from(before.as_nanos()).unwrap_or(u64::MAX)))
     }
 }

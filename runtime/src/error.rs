@@ -59,6 +59,16 @@ pub enum BuildError {
         /// The setting.
         what: &'static str,
     },
+    /// More than one worker for a source or a sink.
+    #[error(
+        "{stage}: found {found} workers; a source or a sink has one, the stages between can have more"
+    )]
+    OneWorker {
+        /// The stage.
+        stage: String,
+        /// The workers asked for.
+        found: usize,
+    },
     /// Something is larger than what must hold it.
     #[error(
         "{stage}: {what} {found} is more than {bound} {limit}; lower the one or raise the other"
@@ -105,6 +115,9 @@ pub enum SinkError {
     /// Another run has taken over; this one can no longer write.
     #[error("this run was taken over: {0}")]
     Fenced(String),
+    /// Too many records were refused for anything to be written.
+    #[error("{0}")]
+    Limit(String),
     /// Counts do not agree.
     #[error("the accounting does not balance: {0}")]
     Unbalanced(String),

@@ -21,8 +21,9 @@
 //! - what the source handed out minus what is settled behind *any* link never exceeds that link's buffer;
 //! - a stage in the middle never finds its output full: sending neither waits nor fails.
 //!
-//! The limit is raised when at least `request` can be added, or when all that was sent is settled. Limits and ceilings only
-//! grow, so a raise that comes late, twice or out of order does no harm, and no lock is held while one is passed on.
+//! The limit is raised when at least `request` can be added, when all that was granted is used and settled, or when it is the
+//! ceiling that held it: what was asked for further down is passed on as it is. Limits and ceilings only grow, so a raise that
+//! comes late, twice or out of order does no harm, and no lock is held while one is passed on.
 //! A record larger than the byte limit is admitted when nothing else is in flight in the whole chain.
 //!
 //! The receiving end is the shared queue of a stage's workers: whoever is idle claims. A link neither drops nor reorders,
@@ -246,12 +247,15 @@ impl<T> Link<T> {
         if let Some(settled) = drained {
             inner.drained = inner.drained.max(settled);
         }
-        if raised.is_none() && drained.is_none() {
-            return;
-        }
-        let source = inner.source.take();
+        // The source may have seen the chain drained before the last place behind its own link was free.
+        let changed = raised.is_some() || drained.is_some();
+        let source =
+            if changed || inner.settled == inner.sent { inner.source.take() } else { None };
         drop(inner);
         wake(source);
+        if !changed {
+            return;
+        }
         if let Some(upstream) = self.upstream.get().and_then(Weak::upgrade) {
             if let Some(limit) = raised {
                 upstream.raise_ceiling(limit);
@@ -318,19 +322,26 @@ impl<T: Send> Upstream for Link<T> {
 impl<T> Inner<T> {
     fn room(&self, need: Bytes) -> Option<Room> {
         let left = self.limit.saturating_sub(self.sent);
-        if left.records > 0 && left.bytes >= need.0.max(1) {
+        if left.records == 0 || left.bytes == 0 {
+            return None;
+        }
+        if need.0 <= left.bytes {
             return Some(Room { records: Records(left.records), bytes: Bytes(left.bytes) });
         }
-        let nothing_in_flight = self.drained == self.sent && (self.settled == self.sent);
+        let nothing_in_flight = self.drained == self.sent && self.settled == self.sent;
         nothing_in_flight.then_some(Room { records: Records(1), bytes: need })
     }
 
     fn raise(&mut self) -> Option<Amount> {
         let may = (self.settled + self.window.buffer).min(self.ceiling).max(self.limit);
         let gain = may - self.limit;
-        let worth_it =
-            gain.records >= self.window.request.records || gain.bytes >= self.window.request.bytes;
-        if gain == Amount::ZERO || !(worth_it || self.settled == self.sent) {
+        let request = self.window.request;
+        let worth_it = gain.records >= request.records || gain.bytes >= request.bytes;
+        let passed_on = (gain.records > 0 && may.records == self.ceiling.records)
+            || (gain.bytes > 0 && may.bytes == self.ceiling.bytes);
+        let used = self.limit.records <= self.sent.records || self.limit.bytes <= self.sent.bytes;
+        let all_used = used && self.settled == self.sent;
+        if gain == Amount::ZERO || !(worth_it || passed_on || all_used) {
             return None;
         }
         self.limit = may;

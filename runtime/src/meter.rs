@@ -121,6 +121,8 @@ pub struct Meter {
 #[derive(Debug)]
 struct Inner {
     state: State,
+    started: Moment,
+    /// When the open interval began, or when the worker ended.
     since: Moment,
     ended: bool,
     times: Times,
@@ -141,6 +143,8 @@ pub struct Reading {
     pub state: Option<State>,
     /// How long it has been in that state.
     pub open: Duration,
+    /// Its wall time: from its beginning until now, or until it ended. The times in all states add up to it.
+    pub lived: Duration,
     /// Records served.
     pub records: u64,
     /// Claims served.
@@ -158,11 +162,13 @@ fn histogram() -> Histogram<u64> {
 impl Meter {
     /// A meter of a worker that begins now, in `state`.
     pub fn start(clock: Clock, state: State) -> Meter {
+        let started = clock.now();
         Meter {
             clock,
             inner: Mutex::new(Inner {
                 state,
-                since: clock.now(),
+                started,
+                since: started,
                 ended: false,
                 times: Times::default(),
                 changes: 0,
@@ -198,16 +204,17 @@ impl Meter {
         inner.serving_at_claim = inner.times.serving();
     }
 
-    /// The worker is done with a claim of `records`: the serving time since [`Meter::begin`] goes to the service times.
-    pub fn served(&self, records: u64) {
+    /// The worker is done with a claim that covered `records` of the source and worked on `worked_on` of them (the others had
+    /// their verdict already): the serving time since [`Meter::begin`] goes to the service times.
+    pub fn served(&self, records: u64, worked_on: u64) {
         let mut inner = self.inner.lock();
         inner.fold(self.clock.now());
         inner.records += records;
         inner.claims += 1;
-        if records > 0 {
+        if worked_on > 0 {
             let nanos =
-                (inner.times.serving() - inner.serving_at_claim).as_nanos() as u64 / records;
-            inner.service.saturating_record_n(nanos.max(1), records);
+                (inner.times.serving() - inner.serving_at_claim).as_nanos() as u64 / worked_on;
+            inner.service.saturating_record_n(nanos.max(1), worked_on);
         }
     }
 
@@ -240,6 +247,7 @@ impl Meter {
             times,
             state,
             open,
+            lived: if inner.ended { inner.since } else { now }.since(inner.started),
             records: inner.records,
             claims: inner.claims,
             changes: inner.changes,

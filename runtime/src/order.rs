@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 
 use crate::batch::Batch;
 
-/// Batches that wait for an earlier one. What comes out is in the order of the axis, without a gap.
+/// Batches that wait for an earlier one. What comes out is in the order in which the source handed it out, without a gap.
 ///
-/// A batch without records (only its checkpoint moved) waits until everything before it is out.
+/// Hand-overs are counted, so that one without records (only its checkpoint moved) keeps its place too: a checkpoint neither
+/// overtakes its records nor comes after a later one.
 pub(crate) struct Sorter<T, P = ()> {
-    next: u64,
+    next: (u64, u64),
     waiting: BTreeMap<(u64, u64), (Batch<T>, P)>,
 }
 
 impl<T, P> Sorter<T, P> {
     pub(crate) fn new() -> Self {
-        Sorter { next: 0, waiting: BTreeMap::new() }
+        Sorter { next: (0, 0), waiting: BTreeMap::new() }
     }
 
     pub(crate) fn push(&mut self, batch: Batch<T>, with: P) {
@@ -25,17 +26,12 @@ impl<T, P> Sorter<T, P> {
     /// The next batch in order, if it is there.
     pub(crate) fn pop(&mut self) -> Option<(Batch<T>, P)> {
         let first = self.waiting.first_entry()?;
-        if first.key().0 > self.next {
+        if *first.key() != self.next {
             return None;
         }
         let (batch, with) = first.remove();
-        self.next = self.next.max(batch.first() + batch.amount().records);
+        self.next = batch.next_key();
         Some((batch, with))
-    }
-
-    /// How many batches wait.
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiting.len()
     }
 }
 
@@ -57,30 +53,48 @@ mod tests {
         )
     }
 
+    /// All orders of `items`.
+    fn permutations<T: Copy>(items: &[T]) -> Vec<Vec<T>> {
+        let Some((last, rest)) = items.split_last() else { return vec![vec![]] };
+        let insert = |order: Vec<T>| {
+            (0..=order.len()).map(move |at| {
+                let mut order = order.clone();
+                order.insert(at, *last);
+                order
+            })
+        };
+        permutations(rest).into_iter().flat_map(insert).collect()
+    }
+
     #[test]
     fn batches_come_out_in_the_order_of_the_source_whatever_the_order_they_came_in() {
-        let given = [(0, 0, 2), (2, 1, 0), (2, 2, 3), (5, 3, 1), (6, 4, 0)];
-        for rotation in 0..given.len() {
-            let mut order = given;
-            order.rotate_left(rotation);
-            order.reverse();
+        let given = [(0, 0, 2), (2, 1, 0), (2, 2, 0), (2, 3, 3), (5, 4, 1), (6, 5, 0)];
+        for order in permutations(&given) {
             let mut sorter = Sorter::new();
             let mut out = Vec::new();
-            for (first, serial, records) in order {
+            for &(first, serial, records) in &order {
                 sorter.push(batch(first, serial, records), ());
                 while let Some((batch, ())) = sorter.pop() {
-                    out.push((batch.key(), batch.amount().records));
+                    out.push((batch.first(), batch.serial(), batch.amount().records));
                 }
             }
-            let with_records: Vec<_> =
-                out.iter().filter(|(_, n)| *n > 0).map(|(key, _)| key.1).collect();
-            assert_eq!(with_records, [0, 2, 3], "rotation {rotation}");
-            assert_eq!(out.len(), 5, "rotation {rotation}: nothing is left behind");
-            let place = |serial| out.iter().position(|(key, _)| key.1 == serial).unwrap();
-            assert!(
-                place(1) > place(0) && place(4) > place(3),
-                "rotation {rotation}: a checkpoint never overtakes its records"
-            );
+            assert_eq!(out, given, "{order:?}");
         }
+    }
+
+    #[test]
+    fn parts_of_joined_batches_keep_their_places_among_hand_overs_without_records() {
+        let mut joined = batch(0, 0, 2);
+        joined.join(batch(2, 1, 2));
+        assert!(!joined.continues_with(&batch(4, 3, 1)), "the second hand-over is not there yet");
+        let parts = [joined, batch(4, 2, 0), batch(4, 3, 1)];
+        let mut sorter = Sorter::new();
+        for part in parts.into_iter().rev() {
+            assert!(sorter.pop().is_none());
+            sorter.push(part, ());
+        }
+        let out: Vec<_> = std::iter::from_fn(|| sorter.pop()).map(|(b, ())| b.serial()).collect();
+        assert_eq!(out, [1, 2, 3]);
+        assert!(sorter.waiting.is_empty());
     }
 }

@@ -10,9 +10,11 @@
 //! behind it. Nothing is started before all settings have been found to work together.
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -22,7 +24,7 @@ use crate::link::{Link, Upstream, Window};
 use crate::meter::{Meter, State};
 use crate::order::Sorter;
 use crate::report::{Report, StageKind};
-use crate::sink::{CommitState, Feeder, Grouping, Sink, SinkContext, SinkEnd};
+use crate::sink::{CommitState, Feeder, Grouping, HandedOut, Sink, SinkContext, SinkEnd};
 use crate::source::{Source, drive};
 use crate::stage::{
     Buffer, Crew, Leaving, Outlet, Retire, Settings, Stage, StageInfo, StartWorker, Stop, check,
@@ -246,34 +248,37 @@ impl<S: Send + 'static> Runnable<S> {
         self
     }
 
+    /// When a group closes in a run with these options: a lower bound on memory lowers it too, unless the options say both.
+    fn grouping_for(&self, options: &Options) -> Grouping {
+        let most = options.memory.unwrap_or(Bytes(u64::MAX));
+        let lowered = Grouping { bytes: self.grouping.bytes.min(most), ..self.grouping };
+        options.grouping.unwrap_or(lowered)
+    }
+
     /// The stages with the settings that they would run with, and the most that can be in flight.
     ///
     /// # Errors
     /// Options that name no stage, and settings that cannot work together.
     pub fn plan(&self, options: &Options) -> Result<Plan, BuildError> {
         let stages = settle(&self.stages, options)?;
-        let grouping = options.grouping.unwrap_or(self.grouping);
+        let grouping = self.grouping_for(options);
         let sink = stages.last().expect("a runnable pipeline has a sink");
-        let (buffer, name) = (sink.settings.buffer.most(), sink.name.clone());
-        if grouping.records > buffer {
-            let (found, limit) = (grouping.records.0, buffer.0);
-            return Err(BuildError::TooLarge {
-                stage: name,
-                what: "batch-size",
-                found,
-                bound: "buffer",
-                limit,
-            });
+        let (buffer, buffer_bytes) = (sink.settings.buffer.most(), sink.settings.buffer_bytes);
+        let zeros = [
+            (&stages[0].name, "batch", options.batch.0),
+            (&sink.name, "batch-size", grouping.records.0),
+            (&sink.name, "batch-bytes", grouping.bytes.0),
+        ];
+        if let Some((stage, what, _)) = zeros.iter().find(|(_, _, value)| *value == 0) {
+            return Err(BuildError::Zero { stage: stage.to_string(), what });
         }
-        if grouping.bytes > sink.settings.buffer_bytes {
-            let (found, limit) = (grouping.bytes.0, sink.settings.buffer_bytes.0);
-            return Err(BuildError::TooLarge {
-                stage: name,
-                what: "batch-bytes",
-                found,
-                bound: "buffer bytes",
-                limit,
-            });
+        let bounds = [
+            ("batch-size", grouping.records.0, "buffer", buffer.0),
+            ("batch-bytes", grouping.bytes.0, "buffer bytes", buffer_bytes.0),
+        ];
+        if let Some(&(what, found, bound, limit)) = bounds.iter().find(|b| b.1 > b.3) {
+            let stage = sink.name.clone();
+            return Err(BuildError::TooLarge { stage, what, found, bound, limit });
         }
         let batch = stages
             .iter()
@@ -281,7 +286,7 @@ impl<S: Send + 'static> Runnable<S> {
             .map(|stage| stage.settings.buffer.most())
             .fold(options.batch.min(grouping.records), Records::min);
         let at_most = stages.iter().map(|stage| stage.settings.at_most).product();
-        let in_flight = Amount::new(buffer, sink.settings.buffer_bytes);
+        let in_flight = Amount::new(buffer, buffer_bytes);
         Ok(Plan { pipeline: self.name.clone(), stages, grouping, batch, in_flight, at_most })
     }
 
@@ -307,7 +312,7 @@ impl<S: Send + 'static> Runnable<S> {
             batch: plan.batch,
             commits: commits.clone(),
             stages: Vec::new(),
-            source_ended: Arc::new(AtomicBool::new(false)),
+            handed_out: Arc::default(),
             source: None,
             freeze: None,
         };
@@ -372,9 +377,7 @@ fn settle(stages: &[Planned], options: &Options) -> Result<Vec<Planned>, BuildEr
         let stage = find(&stages, name)?;
         let kind = stages[stage].kind;
         if workers > 1 && matches!(kind, StageKind::Source | StageKind::Sink) {
-            let found = workers as u64;
-            let (what, bound) = ("workers", "what this stage can have,");
-            return Err(BuildError::TooLarge { stage: name.clone(), what, found, bound, limit: 1 });
+            return Err(BuildError::OneWorker { stage: name.clone(), found: workers });
         }
         stages[stage].settings.workers = workers;
         if let Some(reorder) = &mut stages[stage].settings.reorder {
@@ -420,7 +423,7 @@ pub(crate) struct Wiring {
     batch: Records,
     commits: Arc<Mutex<CommitState>>,
     stages: Vec<Wired>,
-    source_ended: Arc<AtomicBool>,
+    handed_out: Arc<Mutex<HandedOut>>,
     source: Option<BoxFuture<'static, Result<(), RunError>>>,
     freeze: Option<Box<dyn Fn() + Send + Sync>>,
 }
@@ -436,7 +439,8 @@ struct Wired {
 struct Workers {
     start: StartWorker,
     leaving: Arc<Leaving>,
-    wanted: watch::Sender<usize>,
+    /// Those that have not been told to leave, oldest first.
+    staying: Mutex<Vec<watch::Sender<bool>>>,
 }
 
 impl Wiring {
@@ -473,7 +477,7 @@ impl Wiring {
             context: SinkContext { meter },
             grouping: self.grouping,
             commits: self.commits.clone(),
-            source_ended: self.source_ended.clone(),
+            handed_out: self.handed_out.clone(),
         };
         (link, Box::pin(feeder.run()))
     }
@@ -500,8 +504,8 @@ impl Wiring {
             close: Box::new(move || output.close()),
             halt: Box::new(move || halted.halt()),
         });
-        let (wanted, _) = watch::channel(settings.workers);
-        self.stages.push(Wired { kind, info, workers: Some(Workers { start, leaving, wanted }) });
+        let workers = Workers { start, leaving, staying: Mutex::new(Vec::new()) };
+        self.stages.push(Wired { kind, info, workers: Some(workers) });
         input
     }
 
@@ -514,18 +518,19 @@ impl Wiring {
         let frozen = link.clone();
         self.freeze = Some(Box::new(move || frozen.freeze()));
         let most = self.batch;
-        let ended = self.source_ended.clone();
-        self.source =
-            Some(Box::pin(async move {
-                let end = drive(source, link.clone(), meter.clone(), most, async move {
-                    stop.stopping().await
-                })
-                .await;
-                ended.store(matches!(end, Ok(true)), Ordering::SeqCst);
-                link.close();
-                meter.end();
-                end.map(|_| ())
-            }));
+        let handed_out = self.handed_out.clone();
+        self.source = Some(Box::pin(async move {
+            let stopped = async move { stop.stopping().await };
+            let drive = drive(source, link.clone(), meter.clone(), most, stopped);
+            let end = AssertUnwindSafe(drive).catch_unwind().await;
+            let end =
+                end.unwrap_or_else(|_| Err(RunError::Panic("the source panicked in read".into())));
+            *handed_out.lock() =
+                HandedOut { amount: link.gauge().sent, all: matches!(end, Ok(true)) };
+            link.close();
+            meter.end();
+            end.map(|_| ())
+        }));
     }
 }
 
@@ -613,15 +618,8 @@ impl Control {
         else {
             return Err(BuildError::UnknownStage { name: stage.into(), known: known() });
         };
-        if matches!(kind, StageKind::Source | StageKind::Sink) {
-            let (what, bound) = ("workers", "what this stage can have,");
-            return Err(BuildError::TooLarge {
-                stage: stage.into(),
-                what,
-                found: workers as u64,
-                bound,
-                limit: 1,
-            });
+        if workers > 1 && matches!(kind, StageKind::Source | StageKind::Sink) {
+            return Err(BuildError::OneWorker { stage: stage.into(), found: workers });
         }
         check(stage, &Settings { workers, ..info.settings.clone() })?;
         let _ = self.shared.commands.send((stage.to_string(), workers)).await;
@@ -660,8 +658,8 @@ async fn supervise<S: Send + 'static>(
         }
     };
     for wired in &stages {
-        for index in 0..wired.workers.as_ref().map_or(0, |_| wired.info.settings.workers) {
-            start_worker(&mut tasks, wired, index, clock, &stop, &fail);
+        for _ in 0..wired.workers.as_ref().map_or(0, |_| wired.info.settings.workers) {
+            start_worker(&mut tasks, wired, clock, &stop, &fail);
         }
     }
     let source = source.expect("a source was wired");
@@ -732,7 +730,6 @@ fn how_it_ended(end: SinkEnd, error: Option<RunError>, stopping: bool) -> End {
 fn start_worker(
     tasks: &mut JoinSet<()>,
     wired: &Wired,
-    index: usize,
     clock: Clock,
     stop: &Stop,
     fail: &(impl Fn(RunError) + Clone + Send + 'static),
@@ -740,12 +737,17 @@ fn start_worker(
     let Some(workers) = &wired.workers else { return };
     let meter = Arc::new(Meter::start(clock, State::NoInput));
     wired.info.meters.lock().push(meter.clone());
-    let retire = Retire { index, wanted: workers.wanted.subscribe() };
-    let work = (workers.start)(Crew { meter: meter.clone(), retire, stop: stop.clone() });
-    let (leaving, fail) = (workers.leaving.clone(), fail.clone());
+    let (retire, retired) = watch::channel(false);
+    workers.staying.lock().push(retire);
+    let crew = Crew { meter: meter.clone(), retire: Retire(retired), stop: stop.clone() };
+    let work = (workers.start)(crew);
+    let (leaving, fail, name) = (workers.leaving.clone(), fail.clone(), wired.info.name.clone());
     leaving.enter();
     tasks.spawn(async move {
-        if let Err(error) = work.await {
+        let end = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
+            Err(RunError::Panic(format!("{name} panicked outside the work on a record")))
+        });
+        if let Err(error) = end {
             fail(error);
             (leaving.halt)();
         }
@@ -754,7 +756,7 @@ fn start_worker(
     });
 }
 
-/// Starts what is missing; those whose index is now too high leave by themselves.
+/// Starts what is missing; those that are too many, the newest, are told to leave after their current claim.
 fn resize(
     tasks: &mut JoinSet<()>,
     wired: &Wired,
@@ -764,13 +766,21 @@ fn resize(
     fail: &(impl Fn(RunError) + Clone + Send + 'static),
 ) {
     let Some(workers) = &wired.workers else { return };
-    let before = workers.wanted.send_replace(wanted);
     // A stage whose last worker has left is over; nobody may be added then.
-    let over = workers.leaving.active.load(Ordering::SeqCst) == 0;
-    if !over {
-        for index in before..wanted {
-            start_worker(tasks, wired, index, clock, stop, fail);
-        }
+    if workers.leaving.active.load(Ordering::SeqCst) == 0 {
+        return;
+    }
+    let surplus = {
+        let mut staying = workers.staying.lock();
+        let keep = wanted.min(staying.len());
+        staying.split_off(keep)
+    };
+    for retire in surplus {
+        retire.send_replace(true);
+    }
+    let missing = wanted - workers.staying.lock().len();
+    for _ in 0..missing {
+        start_worker(tasks, wired, clock, stop, fail);
     }
 }
 

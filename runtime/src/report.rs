@@ -51,6 +51,10 @@ pub struct StageReport {
     pub workers: usize,
     /// Time in each state, all workers summed.
     pub times: Times,
+    /// Wall time of its workers, summed; the times in all states add up to it.
+    pub lived: Duration,
+    /// Wall time of the worker that lived longest: shorter than the run's if the stage was done early.
+    pub longest: Duration,
     /// Share of serving time of the busiest and of the least busy worker, 0.0 to 1.0.
     pub skew: (f64, f64),
     /// Source records served.
@@ -108,9 +112,14 @@ impl StageReport {
         self.rate.map_or(by_workers, |rate| by_workers.min(rate))
     }
 
-    /// Share of the time in which it waited neither for input nor to be asked.
-    fn saturation(&self) -> f64 {
-        1.0 - self.times.share(State::NoInput) - self.times.share(State::Backpressured)
+    /// Share of the run's time in which it waited neither for input nor to be asked. A stage that was done early waited for
+    /// nobody while it lived, but does not hold up the rest.
+    fn saturation(&self, wall: Duration) -> f64 {
+        if self.times.total().is_zero() || wall.is_zero() {
+            return 0.0;
+        }
+        let waited = self.times.share(State::NoInput) + self.times.share(State::Backpressured);
+        (1.0 - waited) * (self.longest.as_secs_f64() / wall.as_secs_f64()).min(1.0)
     }
 }
 
@@ -159,6 +168,8 @@ impl Report {
         report.wall = self.wall.saturating_sub(earlier.wall);
         for (stage, before) in report.stages.iter_mut().zip(&earlier.stages) {
             stage.times = stage.times.since(&before.times);
+            stage.lived = stage.lived.saturating_sub(before.lived);
+            stage.longest = stage.longest.saturating_sub(before.longest);
             stage.records -= before.records;
             stage.claims -= before.claims;
             stage.per_second = per_second(stage.records, report.wall);
@@ -189,6 +200,7 @@ fn per_second(records: u64, wall: Duration) -> f64 {
 fn read_stage(kind: StageKind, info: &StageInfo, clock: Clock, wall: Duration) -> StageReport {
     let gauge = (info.gauge)();
     let mut times = Times::default();
+    let (mut lived, mut longest) = (Duration::ZERO, Duration::ZERO);
     let (mut records, mut claims, mut changes) = (0, 0, 0);
     let mut now = Vec::new();
     let mut service = Meter::no_service();
@@ -197,6 +209,8 @@ fn read_stage(kind: StageKind, info: &StageInfo, clock: Clock, wall: Duration) -
     for meter in &meters {
         let reading = meter.read();
         times.add(&reading.times);
+        lived += reading.lived;
+        longest = longest.max(reading.lived);
         records += reading.records;
         claims += reading.claims;
         changes += reading.changes;
@@ -214,6 +228,8 @@ fn read_stage(kind: StageKind, info: &StageInfo, clock: Clock, wall: Duration) -
         kind,
         workers,
         times,
+        lived,
+        longest,
         skew: skew.unwrap_or_default(),
         records,
         claims,
@@ -286,21 +302,19 @@ const SATURATED: f64 = 0.9;
 
 fn verdict(report: &Report) -> Verdict {
     let stages = &report.stages;
-    let seen = stages.first().map_or(0, |source| source.claims);
-    let Some(index) = most_saturated(stages) else { return not_enough() };
+    let saturation = |index: usize| stages[index].saturation(report.wall);
+    let seen = stages.iter().map(|stage| stage.claims).max().unwrap_or(0);
+    let most = (0..stages.len()).max_by(|a, b| saturation(*a).total_cmp(&saturation(*b)));
+    let Some(index) = most else { return not_enough() };
     if report.wall < LEAST_WALL || seen < LEAST_CLAIMS {
         return not_enough();
     }
     let stage = &stages[index];
-    let next = stages
-        .iter()
-        .enumerate()
-        .filter(|(other, _)| *other != index)
-        .map(|(_, other)| other.saturation())
-        .fold(0.0, f64::max);
-    let margin = (stage.saturation() - next).max(0.0);
-    if stage.saturation() < SATURATED
-        && let Some(verdict) = starved(stages, margin)
+    let next =
+        (0..stages.len()).filter(|other| *other != index).map(saturation).fold(0.0, f64::max);
+    let margin = (saturation(index) - next).max(0.0);
+    if saturation(index) < SATURATED
+        && let Some(verdict) = starved(report, margin)
     {
         return verdict;
     }
@@ -327,10 +341,6 @@ fn not_enough() -> Verdict {
         next_step: None,
         would_bring: None,
     }
-}
-
-fn most_saturated(stages: &[StageReport]) -> Option<usize> {
-    (0..stages.len()).max_by(|a, b| stages[*a].saturation().total_cmp(&stages[*b].saturation()))
 }
 
 /// The state in which a saturated stage spends most of its time, as a limit.
@@ -388,7 +398,8 @@ fn describe(stage: &StageReport, limit: Limit) -> String {
             )
         }
         Limit::Source => {
-            format!("source-bound: reading {:.0} % of the time", 100.0 * stage.saturation())
+            let share = 100.0 * (1.0 - stage.times.share(State::Backpressured));
+            format!("source-bound: reading {share:.0} % of the time")
         }
         Limit::Buffer | Limit::NotEnoughData => String::new(),
     }
@@ -493,13 +504,14 @@ fn advice(report: &Report, index: usize, limit: Limit) -> (Option<String>, Optio
 }
 
 /// A stage that is without input while the source is backpressured: the two wait for each other in turn.
-fn starved(stages: &[StageReport], margin: f64) -> Option<Verdict> {
+fn starved(report: &Report, margin: f64) -> Option<Verdict> {
+    let stages = &report.stages;
     let source = stages.first()?;
     let blocked = source.times.share(State::Backpressured);
     let stage = stages[1..]
         .iter()
         .filter(|stage| stage.kind != StageKind::Sink)
-        .max_by(|a, b| a.saturation().total_cmp(&b.saturation()))?;
+        .max_by(|a, b| a.saturation(report.wall).total_cmp(&b.saturation(report.wall)))?;
     let starved = stage.times.share(State::NoInput);
     if blocked < NOTABLE || starved < NOTABLE || stage.most.records < stage.buffer.records / 2 {
         return None;

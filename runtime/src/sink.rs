@@ -12,13 +12,14 @@
 //! - At every commit: `read = stored + rejected + filtered + duplicate`, or the run fails before anything is written.
 
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::{Batch, Checkpoint, Filtered, Item};
+use crate::batch::{Batch, Block, Checkpoint, Filtered, Item};
 use crate::clock::Moment;
 use crate::link::{Link, Share};
 use crate::meter::{Meter, State};
@@ -75,6 +76,8 @@ pub struct Group<T> {
     pub checkpoints: Vec<Checkpoint>,
     /// Where the stretch begins.
     pub start: Position,
+    /// Source bytes of the stretch, each block with the index of its input.
+    pub blocks: Vec<(u32, Block)>,
 }
 
 /// What a sink made of a group.
@@ -161,7 +164,7 @@ pub(crate) enum SinkEnd {
     Completed,
     /// The source was stopped before its end; everything that it handed out is committed.
     Drained,
-    /// The link was closed, and records before those that came are missing.
+    /// The link was closed, and some of what the source handed out did not come: `missing` records from `at` on.
     Gap { missing: u64, at: Position },
     /// The sink said so.
     Stopped(String),
@@ -173,8 +176,15 @@ pub(crate) struct Feeder<T, S> {
     pub(crate) context: SinkContext,
     pub(crate) grouping: Grouping,
     pub(crate) commits: Arc<Mutex<CommitState>>,
-    /// Set by the source's task, before it closes its link, when there is nothing more to read.
-    pub(crate) source_ended: Arc<AtomicBool>,
+    pub(crate) handed_out: Arc<Mutex<HandedOut>>,
+}
+
+/// What the source gave, all in all. Set by its task before it closes its link.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HandedOut {
+    pub(crate) amount: Amount,
+    /// There is nothing more to read.
+    pub(crate) all: bool,
 }
 
 /// Batches that are next in order, and how many of them end at a checkpoint.
@@ -199,6 +209,10 @@ impl<T> Gathered<T> {
                 .fold(self.amount, |sum, batch| sum + batch.amount());
             self.whole = self.batches.len();
         }
+    }
+
+    fn is_full(&self, grouping: Grouping) -> bool {
+        self.amount.records >= grouping.records.0 || self.amount.bytes >= grouping.bytes.0
     }
 }
 
@@ -228,44 +242,46 @@ impl<T: Send + 'static, S: Sink<T>> Feeder<T, S> {
                 () = tokio::time::sleep_until(due), if gathered.whole > 0 => None,
             };
             meter.enter(State::Busy);
-            let mut over = false;
-            let mut commit = claim.is_none();
+            let (mut over, mut close) = (false, claim.is_none());
             match claim {
                 Some(Some(batch)) => {
                     sorter.push(batch, ());
                     while let Some((batch, ())) = sorter.pop() {
                         gathered.push(batch, clock.now());
+                        if gathered.is_full(self.grouping)
+                            && let Some(stop) = self.commit(&mut gathered).await?
+                        {
+                            return Ok(SinkEnd::Stopped(stop));
+                        }
                     }
-                    let full = gathered.amount.records >= self.grouping.records.0
-                        || gathered.amount.bytes >= self.grouping.bytes.0;
-                    commit = full || self.link.is_exhausted();
+                    close = self.link.is_exhausted();
                 }
-                Some(None) => (over, commit) = (true, true),
+                Some(None) => (over, close) = (true, true),
                 None => {}
             }
-            if commit
+            if close
                 && gathered.whole > 0
                 && let Some(stop) = self.commit(&mut gathered).await?
             {
                 return Ok(SinkEnd::Stopped(stop));
             }
             if over {
-                let gauge = self.link.gauge();
-                let missing = gauge.sent.records - gauge.settled.records;
-                if missing > 0 || sorter.waiting() > 0 || !gathered.batches.is_empty() {
-                    let at = gathered
-                        .batches
-                        .first()
-                        .map(|batch| batch.span().start)
-                        .unwrap_or_default();
+                let handed_out = *self.handed_out.lock();
+                let came = self.link.gauge();
+                if handed_out.amount != came.settled {
+                    let at = match gathered.batches.last() {
+                        Some(batch) => batch.span().end,
+                        None => self.commits.lock().at.unwrap_or_default(),
+                    };
+                    let missing = handed_out.amount.records.saturating_sub(came.sent.records);
                     return Ok(SinkEnd::Gap { missing, at });
                 }
-                if !self.source_ended.load(Ordering::SeqCst) {
+                if !handed_out.all {
                     return Ok(SinkEnd::Drained);
                 }
                 let total = self.commits.lock().tally;
                 meter.enter(State::Committing);
-                self.sink.complete(&total).await?;
+                guarded(self.sink.complete(&total), || "completing the run".into()).await?;
                 return Ok(SinkEnd::Completed);
             }
             tokio::task::coop::consume_budget().await;
@@ -283,7 +299,8 @@ impl<T: Send + 'static, S: Sink<T>> Feeder<T, S> {
         let end = group.checkpoints.last().map(|checkpoint| checkpoint.at);
         let start = group.start;
         meter.begin(State::Committing);
-        let committed = self.sink.commit(group, &self.context).await?;
+        let at_work = || format!("committing {} records from {start} on", amount.records);
+        let committed = guarded(self.sink.commit(group, &self.context), at_work).await?;
         meter.committed(amount.records);
         meter.enter(State::Busy);
         if !committed.tally.balances() || committed.tally.read != amount.records {
@@ -303,6 +320,17 @@ impl<T: Send + 'static, S: Sink<T>> Feeder<T, S> {
     }
 }
 
+/// Runs a call of the sink; a panic in it is an error of the run.
+async fn guarded<T>(
+    call: impl Future<Output = Result<T, SinkError>>,
+    at_work: impl FnOnce() -> String,
+) -> Result<T, RunError> {
+    match AssertUnwindSafe(call).catch_unwind().await {
+        Ok(done) => Ok(done?),
+        Err(_) => Err(RunError::Panic(format!("the sink panicked {}", at_work()))),
+    }
+}
+
 /// Joins batches that follow each other into what one transaction takes, and checks that no record is without a verdict.
 fn group<T>(batches: Vec<Batch<T>>, amount: Amount) -> Result<Group<T>, RunError> {
     let start = batches.first().map(|batch| batch.span().start).unwrap_or_default();
@@ -313,6 +341,7 @@ fn group<T>(batches: Vec<Batch<T>>, amount: Amount) -> Result<Group<T>, RunError
         amount,
         checkpoints: Vec::new(),
         start,
+        blocks: Vec::new(),
     };
     for batch in batches {
         if let Some(checkpoint) = batch.checkpoint() {
@@ -321,7 +350,9 @@ fn group<T>(batches: Vec<Batch<T>>, amount: Amount) -> Result<Group<T>, RunError
             }
             group.checkpoints.push(*checkpoint);
         }
+        let input = batch.span().start.input;
         let parts = batch.into_parts();
+        group.blocks.extend(parts.blocks.into_iter().map(|block| (input, block)));
         group.items.extend(parts.items);
         group.rejects.extend(parts.rejects);
         for (reason, n) in parts.filtered.iter() {
@@ -340,6 +371,15 @@ fn group<T>(batches: Vec<Batch<T>>, amount: Amount) -> Result<Group<T>, RunError
 }
 
 impl<T> Group<T> {
+    /// The untouched source bytes of the record that one of its items came from; none if its source kept none.
+    pub fn source_bytes(&self, item: &Item<T>) -> &[u8] {
+        self.blocks
+            .iter()
+            .filter(|(input, _)| *input == item.at.input)
+            .find_map(|(_, block)| block.get(item.at.byte, item.len as usize))
+            .unwrap_or_default()
+    }
+
     /// How many records have values in the group; one record may have several.
     pub fn records_with_items(&self) -> u64 {
         let mut records = 0;

@@ -71,19 +71,28 @@ pub(crate) async fn drive<S: Source>(
         match read {
             Read::Batch(batch) => {
                 let amount = batch.amount();
-                debug_assert!(
-                    amount.records <= room.records.0 && amount.bytes <= room.bytes.0,
-                    "more than asked for"
-                );
+                if amount.records > room.records.0 || amount.bytes > room.bytes.0 {
+                    return Err(misbehaved(format!(
+                        "handed out {amount:?} when asked for {room:?}"
+                    )));
+                }
                 need = Bytes(0);
-                meter.served(amount.records);
+                meter.served(amount.records, amount.records);
                 link.send(batch.into_batch(first, serial, meter.clock().now()));
                 first += amount.records;
                 serial += 1;
+            }
+            Read::Needs(bytes) if bytes <= room.bytes => {
+                return Err(misbehaved(format!("needs {bytes:?} when asked for {room:?}")));
             }
             Read::Needs(bytes) => need = bytes,
             Read::End => return Ok(true),
         }
         tokio::task::coop::consume_budget().await;
     }
+}
+
+/// A source that does not keep to what it was asked: a fault of its code, not of the input.
+fn misbehaved(how: String) -> RunError {
+    SourceError::new(format!("the source {how}; this is a fault of the source")).into()
 }

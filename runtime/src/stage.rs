@@ -12,22 +12,21 @@
 //! - A worker can be retired between two claims; it never takes records with it.
 //! - The output link is closed by the last worker to leave.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::batch::Batch;
-use crate::call::{CallBatch, One, Place, Pool, Retry};
+use crate::call::{CallBatch, One, Place, Pool, Retry, place};
 use crate::link::{Gauge, Link, Share};
 use crate::meter::{Meter, State};
 use crate::order::Sorter;
 use crate::sync::Mutex;
 use crate::transform::{self, Filter, FlatMap, Map, Transform, TryMap};
-use crate::{Amount, Bytes, Event, EventHandler, Reason, Records, RunError};
+use crate::{Amount, Bytes, Event, EventHandler, Failure, Item, Reason, Records, RunError};
 
 /// How much may be on its way behind a stage's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,6 +200,21 @@ pub fn call<C>(call: C) -> StageBuilder<Calls<One<C>>> {
     StageBuilder::new(Calls(One(call))).claim(1)
 }
 
+/// As [`call`], of a closure that returns a boxed future.
+///
+/// ```
+/// use futures::FutureExt;
+/// use gegendruck::{Item, call_fn};
+///
+/// let score = call_fn(|record: &Item<u64>| async move { Ok(record.value * 2) }.boxed()).workers(4);
+/// ```
+pub fn call_fn<In, Out, F>(call: F) -> StageBuilder<Calls<One<F>>>
+where
+    F: for<'a> Fn(&'a Item<In>) -> BoxFuture<'a, Result<Out, Failure>> + Send + Sync + 'static,
+{
+    StageBuilder::new(Calls(One(call))).claim(1)
+}
+
 /// A stage that asks about slices of records.
 pub fn call_batch<C>(call: C) -> StageBuilder<Calls<C>> {
     StageBuilder::new(Calls(call)).claim(1)
@@ -232,7 +246,7 @@ pub fn flat_map<In, Out, Many: IntoIterator<Item = Out>, F: Fn(In) -> Many>(
     function: F,
 ) -> StageBuilder<Transforms<FlatMap<F>>> {
     let mut stage = StageBuilder::new(Transforms(FlatMap { at_most, function }));
-    stage.settings.at_most = at_most.max(1);
+    stage.settings.at_most = at_most;
     stage
 }
 
@@ -245,7 +259,7 @@ impl<In: Send + 'static, F: Transform<In>> Stage<In> for StageBuilder<Transforms
 
     fn crew(self, outlet: Outlet<In, F::Out>, settings: &Settings) -> StartWorker {
         let Transforms(function) = self.does;
-        let places = settings.reorder.map(|places| Arc::new(tokio::sync::Semaphore::new(places)));
+        let places = settings.reorder.map(|places| Arc::new(Semaphore::new(places)));
         let shared = Arc::new((function, outlet, places));
         Box::new(move |mut crew| {
             let shared = shared.clone();
@@ -255,10 +269,7 @@ impl<In: Send + 'static, F: Transform<In>> Stage<In> for StageBuilder<Transforms
                     let claim = async {
                         let place = match places {
                             None => None,
-                            Some(places) => {
-                                crew.meter.enter(State::Reordering);
-                                Some(Arc::new(places.clone().acquire_owned().await.ok()?))
-                            }
+                            Some(places) => Some(place(places, Some(&crew.meter)).await?),
                         };
                         Some((outlet.input.claim(Share::Batch, Some(&crew.meter)).await?, place))
                     };
@@ -270,10 +281,13 @@ impl<In: Send + 'static, F: Transform<In>> Stage<In> for StageBuilder<Transforms
                     let Some((batch, place)) = claim else { break };
                     crew.meter.begin(State::Busy);
                     let records = batch.amount().records;
+                    let stage = &outlet.stage;
                     let (batch, rejected, filtered) =
-                        transform::apply(&outlet.stage.name, function, batch);
-                    crew.meter.served(records);
-                    outlet.stage.count(rejected, filtered);
+                        transform::apply(&stage.name, function, batch, |at| {
+                            stage.event(Event::Panicked { stage: stage.name.clone(), at })
+                        });
+                    crew.meter.served(records, records);
+                    stage.count(rejected, filtered);
                     outlet.emit(batch, place);
                     tokio::task::coop::consume_budget().await;
                 }
@@ -312,17 +326,12 @@ pub struct Crew {
     pub(crate) stop: Stop,
 }
 
-/// Tells a worker when it is one too many.
-pub(crate) struct Retire {
-    pub(crate) index: usize,
-    pub(crate) wanted: watch::Receiver<usize>,
-}
+/// Tells a worker when it is one too many. Once said, it stays said.
+pub(crate) struct Retire(pub(crate) watch::Receiver<bool>);
 
 impl Retire {
-    /// Returns when fewer workers than this one's index are wanted.
     pub(crate) async fn retired(&mut self) {
-        let index = self.index;
-        if self.wanted.wait_for(|wanted| index >= *wanted).await.is_err() {
+        if self.0.wait_for(|retired| *retired).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
@@ -430,9 +439,11 @@ pub(crate) fn check(name: &str, settings: &Settings) -> Result<(), crate::BuildE
         ("request", settings.request.0),
         ("claim", settings.claim.unwrap_or(1) as u64),
         ("reorder", settings.reorder.unwrap_or(1) as u64),
+        ("at_most", settings.at_most as u64),
+        ("attempts", u64::from(settings.retry.attempts)),
     ];
     for (what, value) in nonzero {
-        if NonZeroUsize::new(value as usize).is_none() {
+        if value == 0 {
             return Err(Zero { stage: stage(), what });
         }
     }

@@ -124,13 +124,12 @@ impl<T: Send + 'static> Sink<T> for ToStream<T> {
             .into_iter()
             .map(Ended::Value)
             .chain(group.rejects.into_iter().map(Ended::Rejected));
+        let dropped = || SinkError::Target("the stream at the pipeline's end was dropped".into());
         for value in values {
-            if self.values.send(value).await.is_err() {
-                return Err(SinkError::Target(
-                    "the stream at the pipeline's end was dropped".into(),
-                ));
-            }
+            self.values.send(value).await.map_err(|_| dropped())?;
         }
+        // The channel has one place: when it is free again, the last value was taken.
+        self.values.reserve().await.map_err(|_| dropped())?;
         Ok(Committed { tally, stop: None })
     }
 }

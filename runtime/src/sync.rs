@@ -1,5 +1,5 @@
 //! The one lock of this crate, swapped for loom's when the links are model-checked
-//! (`RUSTFLAGS="--cfg gegendruck_model" cargo test -p gegendruck --test model --release`).
+//! (`RUSTFLAGS="--cfg gegendruck_model" cargo test -p gegendruck --lib --release --target-dir target/model model::`).
 
 #[cfg(gegendruck_model)]
 use loom::sync as imp;
@@ -19,5 +19,11 @@ impl<T> Mutex<T> {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Self {
+        Mutex::new(T::default())
     }
 }

@@ -3,9 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::Reason;
 use crate::batch::{Batch, Item};
 use crate::verdict::{Made, Verdicts};
+use crate::{Position, Reason};
 
 /// A function of one value that does not wait.
 pub trait Transform<In>: Send + Sync + 'static {
@@ -13,26 +13,33 @@ pub trait Transform<In>: Send + Sync + 'static {
     type Out: Send + 'static;
 
     /// Judges one value and hands on what became of it.
-    fn make(&self, value: In, to: &mut dyn FnMut(Made<Self::Out>));
+    fn make(&self, value: In, to: &mut impl FnMut(Made<Self::Out>));
 }
 
 /// Applies a transform to a batch. A panic refuses the record that it happened on, and no other.
-/// Returns the batch that goes on, with the numbers of records rejected and filtered.
+/// Returns the batch that goes on, with the numbers of records rejected and filtered; `on_panic` is told each record at fault.
 pub(crate) fn apply<In, F: Transform<In>>(
     stage: &Arc<str>,
     function: &F,
     batch: Batch<In>,
+    mut on_panic: impl FnMut(Position),
 ) -> (Batch<F::Out>, u64, u64) {
     let (items, rest) = batch.take_items::<F::Out>();
     let mut verdicts = Verdicts::new(stage, rest, items.len(), None);
-    for Item { at, len, value } in items {
-        verdicts.record(at, len);
-        let made = catch_unwind(AssertUnwindSafe(|| {
-            function.make(value, &mut |made| verdicts.made(made))
-        }));
-        if made.is_err() {
-            verdicts.made(Made::Rejected(panicked()));
+    let mut items = items.into_iter();
+    // The loop is left by a panic and taken up again behind it, so that a batch without one pays for one guard.
+    loop {
+        let run = AssertUnwindSafe(|| {
+            for Item { at, len, value } in items.by_ref() {
+                verdicts.record(at, len);
+                function.make(value, &mut |made| verdicts.made(made));
+            }
+        });
+        if catch_unwind(run).is_ok() {
+            break;
         }
+        on_panic(verdicts.at());
+        verdicts.made(Made::Rejected(panicked()));
     }
     verdicts.finish()
 }
@@ -52,7 +59,7 @@ where
     Out: Send + 'static,
 {
     type Out = Out;
-    fn make(&self, value: In, to: &mut dyn FnMut(Made<Out>)) {
+    fn make(&self, value: In, to: &mut impl FnMut(Made<Out>)) {
         to(Made::One((self.0)(value)));
     }
 }
@@ -67,7 +74,7 @@ where
     Out: Send + 'static,
 {
     type Out = Out;
-    fn make(&self, value: In, to: &mut dyn FnMut(Made<Out>)) {
+    fn make(&self, value: In, to: &mut impl FnMut(Made<Out>)) {
         to((self.0)(&value).map_or_else(Made::Rejected, Made::One));
     }
 }
@@ -82,7 +89,7 @@ where
     In: Send + 'static,
 {
     type Out = In;
-    fn make(&self, value: In, to: &mut dyn FnMut(Made<In>)) {
+    fn make(&self, value: In, to: &mut impl FnMut(Made<In>)) {
         to(if (self.1)(&value) { Made::One(value) } else { Made::Filtered(self.0) });
     }
 }
@@ -101,7 +108,7 @@ where
     Out: Send + 'static,
 {
     type Out = Out;
-    fn make(&self, value: In, to: &mut dyn FnMut(Made<Out>)) {
+    fn make(&self, value: In, to: &mut impl FnMut(Made<Out>)) {
         for (index, value) in (self.function)(value).into_iter().enumerate() {
             if index == self.at_most {
                 let detail =

@@ -23,19 +23,17 @@ pub(crate) struct Verdicts<'a, Out> {
     stage: &'a Arc<str>,
     rest: Batch<Out>,
     out: Vec<Item<Out>>,
-    open: Option<Open>,
     tries: Option<Tries>,
-    pub(crate) rejected: u64,
-    pub(crate) filtered: u64,
-}
-
-/// The record whose values are being judged.
-struct Open {
+    /// The record whose values are being judged; none before the first.
+    open: bool,
     at: Position,
     len: u32,
-    first_out: usize,
-    filtered: Option<&'static str>,
-    rejected: Option<Reason>,
+    /// How many values had gone on before those of the open record.
+    before: usize,
+    filtered_for: Option<&'static str>,
+    rejected_for: Option<Reason>,
+    pub(crate) rejected: u64,
+    pub(crate) filtered: u64,
 }
 
 /// Reason of the records that an expanding stage turned into nothing.
@@ -53,45 +51,66 @@ impl<'a, Out> Verdicts<'a, Out> {
             stage,
             rest,
             out: Vec::with_capacity(values),
-            open: None,
             tries,
+            open: false,
+            at: Position::default(),
+            len: 0,
+            before: 0,
+            filtered_for: None,
+            rejected_for: None,
             rejected: 0,
             filtered: 0,
         }
     }
 
     /// The next value is one of the record at `at`.
+    #[inline]
     pub(crate) fn record(&mut self, at: Position, len: u32) {
-        if self.open.as_ref().is_some_and(|open| open.at.record == at.record) {
+        if self.open && self.at.record == at.record {
             return;
         }
         self.close();
-        self.open =
-            Some(Open { at, len, first_out: self.out.len(), filtered: None, rejected: None });
+        (self.open, self.at, self.len, self.before) = (true, at, len, self.out.len());
+        self.filtered_for = None;
+    }
+
+    /// The record named last.
+    pub(crate) fn at(&self) -> Position {
+        self.at
     }
 
     /// What became of a value of the record named last.
+    #[inline]
     pub(crate) fn made(&mut self, made: Made<Out>) {
-        let Some(open) = &mut self.open else { return };
         match made {
-            Made::One(value) if open.rejected.is_none() => {
-                self.out.push(Item { at: open.at, len: open.len, value })
+            Made::One(value) if self.rejected_for.is_none() => {
+                self.out.push(Item { at: self.at, len: self.len, value })
             }
             Made::One(_) => {}
-            Made::Filtered(reason) => open.filtered = Some(reason),
-            Made::Rejected(reason) => open.rejected = open.rejected.take().or(Some(reason)),
+            Made::Filtered(reason) => self.filtered_for = Some(reason),
+            Made::Rejected(reason) => {
+                self.rejected_for.get_or_insert(reason);
+            }
         }
     }
 
+    #[inline]
     fn close(&mut self) {
-        let Some(Open { at, len, first_out, filtered, rejected }) = self.open.take() else {
-            return;
-        };
-        if let Some(reason) = rejected {
-            self.out.truncate(first_out);
+        if self.open && (self.out.len() == self.before || self.rejected_for.is_some()) {
+            self.close_without_value();
+        }
+        self.open = false;
+    }
+
+    #[cold]
+    fn close_without_value(&mut self) {
+        let filtered = self.filtered_for.take();
+        if let Some(reason) = self.rejected_for.take() {
+            self.out.truncate(self.before);
             self.rejected += 1;
-            self.rest.reject(self.stage, at, len, reason, self.tries.unwrap_or_else(Tries::once));
-        } else if self.out.len() == first_out {
+            let tries = self.tries.unwrap_or_else(Tries::once);
+            self.rest.reject(self.stage, self.at, self.len, reason, tries);
+        } else {
             self.filtered += 1;
             self.rest.filter(filtered.unwrap_or(NOTHING));
         }

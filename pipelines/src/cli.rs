@@ -1,0 +1,688 @@
+//! The command line: commands, flags, and the settings file that may hold the flags.
+//!
+//! Precedence: flag, then environment (`NIGHTLY_IMPORT_…`), then the file given by `--config`, then the default. A setting
+//! that nobody knows is refused wherever it stands. The file's settings become arguments in front of those of the command line,
+//! so that both go through the same parser, and only those that the environment does not set.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::parser::ValueSource;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use gegendruck::{Buffer, Bytes, Records};
+
+use crate::exit::Refused;
+use crate::generate::{FaultKind, FaultKindError, Share, ShareError};
+
+/// Imports files into a database: goes on after a crash where it was, and names the bottleneck.
+#[derive(Debug, Parser)]
+#[command(name = "nightly-import", version, args_override_self = true, disable_help_subcommand = true)]
+#[command(after_help = "Exit codes: 0 complete, 1 complete with rejects, 2 usage, 3 reject limit, 4 failed, 5 interrupted, \
+    6 held by another run, 7 not what the checkpoint describes, 8 does not balance, 9 no input, 10 known content, 70 internal")]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Import; if an earlier run of the same input stopped, go on where it stopped.
+    Run(RunArgs),
+    /// Check input, columns and target without writing; print stages and bounds.
+    Plan(RunArgs),
+    /// List every error of the files that the first stages find, without target or service.
+    Validate(ValidateArgs),
+    /// Show the runs in a target.
+    Status(StatusArgs),
+    /// Show where the time of a running or finished run goes.
+    Inspect(InspectArgs),
+    /// Look at dead letters.
+    Rejects {
+        /// What to do with them.
+        #[command(subcommand)]
+        command: RejectsCommand,
+    },
+    /// Show the pipelines of this program with their stages.
+    Pipelines,
+    /// Write test input: the same bytes for the same arguments.
+    Generate(GenerateArgs),
+    /// Print the ledger's tables.
+    Ledger {
+        /// What to print.
+        #[command(subcommand)]
+        command: LedgerCommand,
+    },
+}
+
+/// Where rows go.
+#[derive(Clone, Debug, Args)]
+pub struct TargetArgs {
+    /// The target database.
+    #[arg(long, value_name = "URL", default_value = "sqlite:claims.db", env = "NIGHTLY_IMPORT_TO")]
+    pub to: String,
+}
+
+/// Settings of `run` and `plan`.
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
+    /// The pipeline; `nightly-import pipelines` lists them.
+    pub pipeline: String,
+    /// Files to import, in the order of their names; globs and directories too.
+    #[arg(required = true)]
+    pub inputs: Vec<PathBuf>,
+    /// Where rows go.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// A TOML file that holds any of these settings, by their long names.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The table to write (default: the pipeline's).
+    #[arg(long, env = "NIGHTLY_IMPORT_TABLE")]
+    pub table: Option<String>,
+    /// Do not create the table or the ledger if they are missing.
+    #[arg(long, env = "NIGHTLY_IMPORT_NO_CREATE")]
+    pub no_create: bool,
+    /// What happens to a row whose key exists (default: the pipeline's).
+    #[arg(long, value_enum, env = "NIGHTLY_IMPORT_ON_CONFLICT")]
+    pub on_conflict: Option<OnConflict>,
+    /// Most records in one transaction.
+    #[arg(long, value_name = "N", default_value_t = 5_000, env = "NIGHTLY_IMPORT_BATCH_SIZE")]
+    pub batch_size: u64,
+    /// Most source bytes in one transaction.
+    #[arg(long, value_name = "SIZE", default_value = "8M", value_parser = size, env = "NIGHTLY_IMPORT_BATCH_BYTES")]
+    pub batch_bytes: Bytes,
+    /// Longest time between two commits.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration, env = "NIGHTLY_IMPORT_COMMIT_INTERVAL")]
+    pub commit_interval: Duration,
+    /// How long to go on trying when the database is busy or away.
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = duration, env = "NIGHTLY_IMPORT_RETRY_FOR")]
+    pub retry_for: Duration,
+    /// Competing workers of a stage (repeatable).
+    #[arg(long, value_name = "STAGE=N", value_parser = named::<usize>, env = "NIGHTLY_IMPORT_WORKERS", value_delimiter = ',')]
+    pub workers: Vec<(String, usize)>,
+    /// Records, or the time's worth of them, that may be on their way behind a stage's input (repeatable).
+    #[arg(long, value_name = "STAGE=N|TIME", value_parser = buffer, env = "NIGHTLY_IMPORT_BUFFER", value_delimiter = ',')]
+    pub buffer: Vec<(String, Buffer)>,
+    /// Records that a stage asks for at once (repeatable).
+    #[arg(long, value_name = "STAGE=N", value_parser = named::<u64>, env = "NIGHTLY_IMPORT_REQUEST", value_delimiter = ',')]
+    pub request: Vec<(String, u64)>,
+    /// Records a second that a stage may call for (repeatable).
+    #[arg(long, value_name = "STAGE=N/s", value_parser = rate, env = "NIGHTLY_IMPORT_RATE", value_delimiter = ',')]
+    pub rate: Vec<(String, f64)>,
+    /// Source bytes in flight, all stages together.
+    #[arg(long, value_name = "SIZE", default_value = "24M", value_parser = size, env = "NIGHTLY_IMPORT_MEMORY")]
+    pub memory: Bytes,
+    /// Rejects after which the run stops: a number, or a share of the records read (default: the larger of 100 and 0.1 %).
+    #[arg(long, value_name = "N|N%", env = "NIGHTLY_IMPORT_MAX_ERRORS")]
+    pub max_errors: Option<String>,
+    /// The day by which rules judge (default: the date of the run's first start; kept when it goes on).
+    #[arg(long, value_name = "DATE", env = "NIGHTLY_IMPORT_AS_OF")]
+    pub as_of: Option<String>,
+    /// A text to find the run by.
+    #[arg(long, env = "NIGHTLY_IMPORT_LABEL")]
+    pub label: Option<String>,
+    /// Apply other rules, mapping or dialect to the rest of a run that was begun without them.
+    #[arg(long, env = "NIGHTLY_IMPORT_ACCEPT_CHANGED")]
+    pub accept_changed: bool,
+    /// Take the records added to an input that was complete before.
+    #[arg(long, env = "NIGHTLY_IMPORT_ACCEPT_GROWN")]
+    pub accept_grown: bool,
+    /// How to end when the same content was loaded under another name.
+    #[arg(long, value_enum, default_value = "fail", env = "NIGHTLY_IMPORT_IF_DONE")]
+    pub if_done: IfDone,
+    /// Refuse the record that the process died on again and again, and go on behind it.
+    #[arg(long, env = "NIGHTLY_IMPORT_REJECT_POISON")]
+    pub reject_poison: bool,
+    /// Append to this file a line for every record that a calling stage is asked about: stage and record number.
+    #[arg(long, value_name = "FILE", env = "NIGHTLY_IMPORT_TRACE_CALLS")]
+    pub trace_calls: Option<PathBuf>,
+    /// Take an input without any bytes for one without records.
+    #[arg(long, env = "NIGHTLY_IMPORT_ALLOW_EMPTY")]
+    pub allow_empty: bool,
+    /// How files are written.
+    #[command(flatten)]
+    pub dialect: DialectArgs,
+    /// How values are written.
+    #[command(flatten)]
+    pub values: ValueArgs,
+    /// What is printed.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// How files are written.
+#[derive(Clone, Debug, Args)]
+pub struct DialectArgs {
+    /// Byte between two fields.
+    #[arg(long, value_name = "CHAR", default_value = ",", value_parser = byte, env = "NIGHTLY_IMPORT_DELIMITER")]
+    pub delimiter: u8,
+    /// Byte around a field; `none` if there are no quotes.
+    #[arg(long, value_name = "CHAR", default_value = "\"", value_parser = quote, env = "NIGHTLY_IMPORT_QUOTE")]
+    pub quote: QuoteArg,
+    /// What happens to text after a closing quote.
+    #[arg(long, value_enum, default_value = "strict", env = "NIGHTLY_IMPORT_QUOTES")]
+    pub quotes: QuotesArg,
+    /// What happens to NUL bytes.
+    #[arg(long, value_enum, default_value = "reject", env = "NIGHTLY_IMPORT_NUL")]
+    pub nul: NulArg,
+    /// A quoted field may not span lines.
+    #[arg(long, env = "NIGHTLY_IMPORT_NO_MULTILINE")]
+    pub no_multiline: bool,
+    /// The first line is a record; columns are the pipeline's, in its order.
+    #[arg(long, env = "NIGHTLY_IMPORT_NO_HEADER")]
+    pub no_header: bool,
+    /// Lines before the header.
+    #[arg(long, value_name = "N", default_value_t = 0, env = "NIGHTLY_IMPORT_SKIP_LINES")]
+    pub skip_lines: u32,
+    /// Every line ends with a delimiter.
+    #[arg(long, env = "NIGHTLY_IMPORT_TRAILING_DELIMITER")]
+    pub trailing_delimiter: bool,
+    /// Columns of the file to leave out.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', env = "NIGHTLY_IMPORT_IGNORE_COLUMNS")]
+    pub ignore_columns: Vec<String>,
+    /// Most bytes in one record.
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = size, env = "NIGHTLY_IMPORT_MAX_RECORD_BYTES")]
+    pub max_record_bytes: Bytes,
+    /// Most lines in one record.
+    #[arg(long, value_name = "N", default_value_t = 1_000, env = "NIGHTLY_IMPORT_MAX_RECORD_LINES")]
+    pub max_record_lines: u32,
+}
+
+/// How values are written.
+#[derive(Clone, Debug, Args)]
+pub struct ValueArgs {
+    /// The text that stands for "absent" (default: an empty field).
+    #[arg(long, value_name = "TEXT", default_value = "", env = "NIGHTLY_IMPORT_NULL")]
+    pub null: String,
+    /// Decimal mark.
+    #[arg(long, value_name = "CHAR", default_value_t = '.', env = "NIGHTLY_IMPORT_DECIMAL")]
+    pub decimal: char,
+    /// Thousands mark; without it numbers have none.
+    #[arg(long, value_name = "CHAR", env = "NIGHTLY_IMPORT_THOUSANDS")]
+    pub thousands: Option<char>,
+    /// Format of dates, such as DD.MM.YYYY (repeatable; ambiguous lists are refused).
+    #[arg(long, value_name = "FORMAT", default_value = "YYYY-MM-DD", value_delimiter = ',', env = "NIGHTLY_IMPORT_DATE_FORMAT")]
+    pub date_format: Vec<String>,
+    /// Zone of times without an offset, such as Europe/Berlin; without it they are rejects.
+    #[arg(long, value_name = "ZONE", env = "NIGHTLY_IMPORT_TIMEZONE")]
+    pub timezone: Option<String>,
+    /// Which instant a local time means that the zone skips or has twice; without it they are rejects.
+    #[arg(long, value_enum, env = "NIGHTLY_IMPORT_DST")]
+    pub dst: Option<DstArg>,
+}
+
+/// What is printed.
+#[derive(Clone, Debug, Args)]
+pub struct OutputArgs {
+    /// Time between two progress lines (default: 5 s on a terminal, 60 s without).
+    #[arg(long, value_name = "TIME", value_parser = duration, env = "NIGHTLY_IMPORT_REPORT_INTERVAL")]
+    pub report_interval: Option<Duration>,
+    /// Form of the log lines.
+    #[arg(long, value_enum, default_value = "text", env = "NIGHTLY_IMPORT_LOG_FORMAT")]
+    pub log_format: LogFormat,
+    /// Say more.
+    #[arg(long, short, env = "NIGHTLY_IMPORT_VERBOSE")]
+    pub verbose: bool,
+    /// Say nothing but errors and the summary.
+    #[arg(long, short, env = "NIGHTLY_IMPORT_QUIET")]
+    pub quiet: bool,
+    /// No progress.
+    #[arg(long, env = "NIGHTLY_IMPORT_NO_PROGRESS")]
+    pub no_progress: bool,
+    /// Write the summary to a file, whatever happens.
+    #[arg(long, value_name = "FILE.json", env = "NIGHTLY_IMPORT_SUMMARY")]
+    pub summary: Option<PathBuf>,
+}
+
+/// Settings of `validate`.
+#[derive(Clone, Debug, Args)]
+pub struct ValidateArgs {
+    /// The pipeline.
+    pub pipeline: String,
+    /// Files to look at.
+    #[arg(required = true)]
+    pub inputs: Vec<PathBuf>,
+    /// A TOML file that holds any of these settings, by their long names.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// How files are written.
+    #[command(flatten)]
+    pub dialect: DialectArgs,
+    /// How values are written.
+    #[command(flatten)]
+    pub values: ValueArgs,
+    /// As a JSON document.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Settings of `status`.
+#[derive(Clone, Debug, Args)]
+pub struct StatusArgs {
+    /// One run; without it, all.
+    pub run: Option<String>,
+    /// Where the runs are.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// As a JSON document.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Settings of `inspect`.
+#[derive(Clone, Debug, Args)]
+pub struct InspectArgs {
+    /// The run; without it, the one that is running, else the last.
+    pub run: Option<String>,
+    /// Where the run is.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// As a JSON document.
+    #[arg(long)]
+    pub json: bool,
+    /// Again every second until it ends.
+    #[arg(long)]
+    pub watch: bool,
+}
+
+/// What to do with dead letters.
+#[derive(Clone, Debug, Subcommand)]
+pub enum RejectsCommand {
+    /// Count them, by stage, column and kind, and list the first ones.
+    List(RejectsArgs),
+    /// Show one with its source bytes.
+    Show {
+        /// Its number, as `list` prints it.
+        id: i64,
+        /// Where it is.
+        #[command(flatten)]
+        target: TargetArgs,
+    },
+    /// Write them as a file of the same dialect with a `reject_id` column.
+    Export {
+        /// Which.
+        #[command(flatten)]
+        which: RejectsArgs,
+        /// The file to write (default: standard output).
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+}
+
+/// Which dead letters.
+#[derive(Clone, Debug, Args)]
+pub struct RejectsArgs {
+    /// Of one run; without it, of the last.
+    pub run: Option<String>,
+    /// Where they are.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// As a JSON document.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Settings of `generate`.
+#[derive(Clone, Debug, Args)]
+pub struct GenerateArgs {
+    /// What to write: `claims` or `contracts`.
+    pub pipeline: String,
+    /// How many rows.
+    #[arg(long, value_name = "N")]
+    pub rows: u64,
+    /// The seed.
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
+    /// The file to write (default: standard output).
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Share of records with a fault, spread over all kinds, such as 1%.
+    #[arg(long, value_name = "SHARE", default_value = "0%")]
+    pub faults: Share,
+    /// Share of records with one kind of fault (repeatable).
+    #[arg(long = "fault", value_name = "KIND=SHARE", value_parser = fault)]
+    pub fault: Vec<(FaultKind, Share)>,
+    /// Number of contracts that claims refer to (default: a tenth of the rows).
+    #[arg(long, value_name = "N")]
+    pub contracts: Option<u64>,
+    /// Lines end with CR and LF.
+    #[arg(long)]
+    pub crlf: bool,
+}
+
+/// What of the ledger to print.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub enum LedgerCommand {
+    /// The tables, for somebody who has to create them.
+    Ddl,
+}
+
+/// What happens to a row whose key exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnConflict {
+    /// It is a reject.
+    Error,
+    /// It is a duplicate: the row in the table stays.
+    Skip,
+    /// It replaces the row in the table.
+    Update,
+}
+
+/// How to end when the same content was loaded under another name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum IfDone {
+    /// Exit 0.
+    Ok,
+    /// Exit 10.
+    Fail,
+}
+
+/// What happens to text after a closing quote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum QuotesArg {
+    /// The record is a reject.
+    Strict,
+    /// It becomes part of the value.
+    Lenient,
+}
+
+/// What happens to NUL bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum NulArg {
+    /// The record is a reject.
+    Reject,
+    /// They are taken out.
+    Strip,
+}
+
+/// Which instant a doubtful local time means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DstArg {
+    /// The earlier of the two.
+    Earlier,
+    /// The later of the two.
+    Later,
+}
+
+/// Form of the log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The quote, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuoteArg(pub Option<u8>);
+
+fn byte(text: &str) -> Result<u8, String> {
+    match text {
+        "tab" | "\\t" => Ok(b'\t'),
+        _ if text.len() == 1 => Ok(text.as_bytes()[0]),
+        _ => Err("give one ASCII character, or `tab`".into()),
+    }
+}
+
+fn quote(text: &str) -> Result<QuoteArg, String> {
+    if text == "none" { Ok(QuoteArg(None)) } else { byte(text).map(|byte| QuoteArg(Some(byte))) }
+}
+
+/// `64M`, `8K`, `1G` or bytes.
+fn size(text: &str) -> Result<Bytes, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit: u64 = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        _ => return Err("give a size such as 64M, 8K or a number of bytes".into()),
+    };
+    let number: u64 = digits.parse().map_err(|_| "give a size such as 64M, 8K or a number of bytes".to_string())?;
+    match number.checked_mul(unit) {
+        Some(0) | None => Err("the size must be between 1 byte and 16 EiB".into()),
+        Some(bytes) => Ok(Bytes(bytes)),
+    }
+}
+
+/// `500ms`, `2s`, `15m`, `1h`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let seconds = match &text[digits.len()..] {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("give a time with its unit, such as 500ms, 2s, 15m or 1h".into()),
+    };
+    let number: f64 = digits.parse().map_err(|_| "give a time such as 500ms, 2s, 15m or 1h".to_string())?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| "the time is out of range".into())
+}
+
+fn split_name(text: &str) -> Result<(String, &str), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name.to_string(), value)),
+        _ => Err("give the stage's name and a value, such as score=4".into()),
+    }
+}
+
+fn named<T: std::str::FromStr>(text: &str) -> Result<(String, T), String> {
+    let (name, value) = split_name(text)?;
+    value.parse().map(|value| (name, value)).map_err(|_| format!("\"{value}\" is no whole number"))
+}
+
+fn buffer(text: &str) -> Result<(String, Buffer), String> {
+    /// Most records that a buffer given as a time may grow to.
+    const MOST: Records = Records(100_000);
+    let (name, value) = split_name(text)?;
+    if let Ok(records) = value.parse() {
+        return Ok((name, Buffer::Records(Records(records))));
+    }
+    duration(value).map(|time| (name, Buffer::Time { time, most: MOST }))
+}
+
+fn rate(text: &str) -> Result<(String, f64), String> {
+    let (name, value) = split_name(text)?;
+    let number = value.trim_end_matches("/s");
+    match number.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok((name, rate)),
+        _ => Err("give a rate above zero, such as score=200/s".into()),
+    }
+}
+
+fn fault(text: &str) -> Result<(FaultKind, Share), String> {
+    let (kind, share) = split_name(text).map_err(|_| "give a kind and a share, such as nul_byte=0.5%".to_string())?;
+    let kind = kind.parse().map_err(|error: FaultKindError| error.to_string())?;
+    Ok((kind, share.parse().map_err(|error: ShareError| error.to_string())?))
+}
+
+/// Parses the command line, with the settings file that it names. Help and version are printed by the parser itself.
+///
+/// # Errors
+/// What the parser or the file has to say; the caller prints it and exits with 2.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<(Cli, Settings), ParseError> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    unknown_environment()?;
+    let matches = Cli::command().try_get_matches_from(&arguments)?;
+    let config = matches
+        .subcommand()
+        .and_then(|(_, sub)| sub.try_get_one::<PathBuf>("config").ok().flatten().cloned());
+    let mut from_file = Vec::new();
+    let matches = match config {
+        None => matches,
+        Some(path) => {
+            let name = matches.subcommand_name().expect("a command is required").to_string();
+            let place = arguments.iter().position(|argument| *argument == *name).unwrap_or(1);
+            let mut all = arguments[..=place].to_vec();
+            from_file = settings(&path, &name)?;
+            all.extend(from_file.iter().cloned());
+            all.extend_from_slice(&arguments[place + 1..]);
+            Cli::command().try_get_matches_from(all)?
+        }
+    };
+    let settings = Settings::of(&matches, &arguments, &from_file);
+    Ok((Cli::from_arg_matches(&matches)?, settings))
+}
+
+/// Every setting of the command, and where it came from.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+#[serde(transparent)]
+pub struct Settings(pub BTreeMap<String, Setting>);
+
+/// One setting.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Setting {
+    /// Its value, as written.
+    pub value: String,
+    /// `flag`, `environment`, `file` or `default`.
+    pub from: &'static str,
+}
+
+impl Settings {
+    fn of(matches: &clap::ArgMatches, arguments: &[OsString], from_file: &[OsString]) -> Settings {
+        let Some((name, sub)) = matches.subcommand() else { return Settings::default() };
+        let command = Cli::command();
+        let Some(definition) = command.find_subcommand(name) else { return Settings::default() };
+        let mut all = BTreeMap::new();
+        for argument in definition.get_arguments() {
+            let (Some(long), id) = (argument.get_long(), argument.get_id().as_str()) else { continue };
+            let Ok(Some(raw)) = sub.try_get_raw(id) else { continue };
+            let value = raw.map(|value| value.to_string_lossy()).collect::<Vec<_>>().join(",");
+            let named = |all: &[OsString]| {
+                let flag = format!("--{long}");
+                let is = |text: &OsString| {
+                    let text = text.to_string_lossy();
+                    text == flag.as_str() || text.starts_with(&format!("{flag}="))
+                };
+                all.iter().any(is)
+            };
+            let from = match sub.value_source(id) {
+                Some(ValueSource::EnvVariable) => "environment",
+                Some(ValueSource::CommandLine) if !named(arguments) && named(from_file) => "file",
+                Some(ValueSource::CommandLine) => "flag",
+                _ => "default",
+            };
+            all.insert(long.to_string(), Setting { value, from });
+        }
+        Settings(all)
+    }
+}
+
+/// Why the command line cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ParseError {
+    /// The parser's words; also help and version.
+    #[error("{0}")]
+    Clap(#[from] clap::Error),
+    /// The settings file or the environment.
+    #[error("{0}")]
+    Settings(#[from] Refused),
+}
+
+/// The settings of a file as arguments.
+fn settings(path: &std::path::Path, command: &str) -> Result<Vec<OsString>, Refused> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Refused::usage(format!("{shown}: the settings file cannot be read: {error}")))?;
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+        Refused::usage(format!("{shown}: line {line}: {}", error.message()))
+    })?;
+    let definition = Cli::command();
+    let sub = definition.find_subcommand(command).expect("the command was parsed");
+    let mut arguments = Vec::new();
+    for (key, value) in table {
+        let Some(argument) = sub.get_arguments().find(|argument| argument.get_long() == Some(key.as_str())) else {
+            let known: Vec<_> = sub.get_arguments().filter_map(clap::Arg::get_long).collect();
+            let hint = nearest(&key, &known).map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
+            return Err(Refused::usage(format!("{shown}: there is no setting \"{key}\" for {command}{hint}")));
+        };
+        if argument.get_env().is_some_and(|name| std::env::var_os(name).is_some()) {
+            continue;
+        }
+        add_setting(&mut arguments, argument, &key, &value)
+            .map_err(|wrong| Refused::usage(format!("{shown}: \"{key}\" {wrong}")))?;
+    }
+    Ok(arguments)
+}
+
+fn add_setting(
+    arguments: &mut Vec<OsString>,
+    argument: &clap::Arg,
+    key: &str,
+    value: &toml::Value,
+) -> Result<(), String> {
+    let flag = !argument.get_action().takes_values();
+    match value {
+        toml::Value::Boolean(true) if flag => arguments.push(format!("--{key}").into()),
+        toml::Value::Boolean(false) if flag => {}
+        _ if flag => return Err("is a switch: write true or false".into()),
+        toml::Value::Array(values) => {
+            for value in values {
+                add_setting(arguments, argument, key, value)?;
+            }
+        }
+        toml::Value::Table(values) => {
+            for (stage, value) in values {
+                arguments.push(format!("--{key}={stage}={}", plain(value)?).into());
+            }
+        }
+        value => arguments.push(format!("--{key}={}", plain(value)?).into()),
+    }
+    Ok(())
+}
+
+fn plain(value: &toml::Value) -> Result<String, String> {
+    match value {
+        toml::Value::String(text) => Ok(text.clone()),
+        toml::Value::Integer(number) => Ok(number.to_string()),
+        toml::Value::Float(number) => Ok(number.to_string()),
+        toml::Value::Datetime(when) => Ok(when.to_string()),
+        _ => Err("takes a text or a number".into()),
+    }
+}
+
+/// The known name that differs least, if any is near.
+fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let distance = |other: &str| {
+        let (a, b): (Vec<_>, Vec<_>) = (name.chars().collect(), other.chars().collect());
+        let mut row: Vec<usize> = (0..=b.len()).collect();
+        for (i, left) in a.iter().enumerate() {
+            let mut diagonal = row[0];
+            row[0] = i + 1;
+            for (j, right) in b.iter().enumerate() {
+                let cost = diagonal + usize::from(left != right);
+                diagonal = row[j + 1];
+                row[j + 1] = cost.min(row[j] + 1).min(row[j + 1] + 1);
+            }
+        }
+        row[b.len()]
+    };
+    known.iter().copied().min_by_key(|other| distance(other)).filter(|other| distance(other) <= 3)
+}
+
+/// A variable that looks like a setting and is none is refused, as a flag would be.
+fn unknown_environment() -> Result<(), Refused> {
+    const PREFIX: &str = "NIGHTLY_IMPORT_";
+    let command = Cli::command();
+    let mut known: Vec<String> = Vec::new();
+    for sub in command.get_subcommands() {
+        for sub in std::iter::once(sub).chain(sub.get_subcommands()) {
+            known.extend(sub.get_arguments().filter_map(|a| a.get_env()).map(|name| name.to_string_lossy().into_owned()));
+        }
+    }
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        if name.starts_with(PREFIX) && !known.contains(&name) {
+            let names: Vec<_> = known.iter().map(String::as_str).collect();
+            let hint = nearest(&name, &names).map_or(String::new(), |near| format!("; did you mean {near}?"));
+            return Err(Refused::usage(format!("there is no setting {name} (environment){hint}")));
+        }
+    }
+    Ok(())
+}

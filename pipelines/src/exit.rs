@@ -1,0 +1,99 @@
+//! Exit codes: what schedulers and operators script on.
+
+use std::fmt;
+
+/// How the program ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Exit {
+    /// Every record accounted for, none rejected.
+    Complete = 0,
+    /// Complete; some records were rejected, within the limit.
+    Rejects = 1,
+    /// Usage, configuration, columns, rights. Tables unchanged.
+    Usage = 2,
+    /// The reject limit was passed; the group that passed it is committed.
+    Limit = 3,
+    /// Database, service, disk or input failed.
+    Failed = 4,
+    /// A signal: settled, committed.
+    Interrupted = 5,
+    /// Another run holds this target, or has taken this one over.
+    Held = 6,
+    /// Not the input, target or pipeline that the checkpoint describes.
+    Mismatch = 7,
+    /// The accounting does not balance.
+    Unbalanced = 8,
+    /// The input is not there.
+    NotThere = 9,
+    /// The same content was already loaded under another name.
+    Known = 10,
+    /// An internal error.
+    Internal = 70,
+}
+
+impl Exit {
+    /// The code.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The code as the ledger stores it, turned back.
+    pub fn from_code(code: i64) -> Option<Exit> {
+        use Exit::*;
+        [Complete, Rejects, Usage, Limit, Failed, Interrupted, Held, Mismatch, Unbalanced, NotThere, Known, Internal]
+            .into_iter()
+            .find(|exit| i64::from(exit.code()) == code)
+    }
+
+    /// The words at the head of a summary.
+    pub fn words(self) -> &'static str {
+        match self {
+            Exit::Complete => "COMPLETE",
+            Exit::Rejects => "COMPLETE WITH REJECTS",
+            Exit::Usage => "NOT STARTED",
+            Exit::Limit => "STOPPED AT THE REJECT LIMIT",
+            Exit::Failed => "FAILED",
+            Exit::Interrupted => "INTERRUPTED",
+            Exit::Held => "HELD BY ANOTHER RUN",
+            Exit::Mismatch => "REFUSED",
+            Exit::Unbalanced => "DOES NOT BALANCE",
+            Exit::NotThere => "NO INPUT",
+            Exit::Known => "ALREADY LOADED",
+            Exit::Internal => "INTERNAL ERROR",
+        }
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (exit {})", self.words(), self.code())
+    }
+}
+
+/// Why the program ends without having done what it was asked for: one clear sentence, and the code.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Refused {
+    /// The code.
+    pub exit: Exit,
+    /// What, where, and what to do.
+    pub message: String,
+}
+
+impl Refused {
+    /// A refusal with this code.
+    pub fn new(exit: Exit, message: impl Into<String>) -> Refused {
+        Refused { exit, message: message.into() }
+    }
+
+    /// A refusal for wrong usage (exit 2).
+    pub fn usage(message: impl Into<String>) -> Refused {
+        Refused::new(Exit::Usage, message)
+    }
+
+    /// A failure of database, disk or input (exit 4).
+    pub fn failed(message: impl Into<String>) -> Refused {
+        Refused::new(Exit::Failed, message)
+    }
+}

@@ -1,0 +1,136 @@
+//! `nightly-import rejects`: dead letters, listed, shown, exported.
+
+use std::io::{BufWriter, Write};
+
+use futures::TryStreamExt;
+use gegendruck::thousands;
+use serde_json::json;
+
+use crate::cli::{RejectsArgs, RejectsCommand};
+use crate::exit::{Exit, Refused};
+use crate::run::refused;
+use crate::status::{find, ledger, target};
+use crate::summary::create_private;
+
+/// Rejects that `list` shows one by one.
+const LISTED: usize = 20;
+
+/// Does what is asked.
+///
+/// # Errors
+/// There are none, or they cannot be read or written.
+pub async fn rejects(command: &RejectsCommand) -> Result<Exit, Refused> {
+    match command {
+        RejectsCommand::List(which) => list(which).await,
+        RejectsCommand::Show { id, target } => {
+            let mut ledger = ledger(&self::target(target)?).await?;
+            show(&mut ledger, *id).await
+        }
+        RejectsCommand::Export { which, out } => export(which, out.as_deref()).await,
+    }
+}
+
+async fn list(which: &RejectsArgs) -> Result<Exit, Refused> {
+    let mut ledger = ledger(&target(&which.target)?).await?;
+    let run = find(&mut ledger, which.run.as_deref()).await?;
+    let kinds = ledger.rejects_by_kind(&run.run).await.map_err(refused)?;
+    let mut rejects = ledger.rejects(Some(&run.run)).await.map_err(refused)?;
+    if which.json {
+        let all: Vec<_> = rejects.try_collect().await.map_err(refused)?;
+        crate::print(&format!("{:#}\n", json!({"schema": 1, "run": run.run, "rejects": all})));
+        return Ok(Exit::Complete);
+    }
+    let mut text = format!("run {}: {} rejects\n", run.run, thousands(run.tally.rejected));
+    for (column, kind, count) in &kinds {
+        text.push_str(&format!("{:>9}  {:18} {kind}\n", thousands(*count), column.as_deref().unwrap_or("-")));
+    }
+    let mut shown = 0;
+    while let Some(reject) = rejects.try_next().await.map_err(refused)? {
+        if shown == LISTED {
+            text.push_str("… export writes all of them; show ID shows one with its source bytes\n");
+            break;
+        }
+        let column = reject.column.as_ref().map_or(String::new(), |column| format!("{column} "));
+        let detail = if reject.detail.is_empty() { String::new() } else { format!(": {}", reject.detail) };
+        text.push_str(&format!("{:>9}  {} {}: {column}{}{detail}\n", reject.reject, reject.at, reject.stage, reject.kind));
+        shown += 1;
+    }
+    crate::print(&text);
+    Ok(Exit::Complete)
+}
+
+async fn show(ledger: &mut gegendruck_checkpoints::Ledger, id: i64) -> Result<Exit, Refused> {
+    let Some(reject) = ledger.reject(id).await.map_err(refused)? else {
+        return Err(Refused::usage(format!("there is no reject {id}; nightly-import rejects list shows those that there are")));
+    };
+    let column = reject.column.as_deref().unwrap_or("-");
+    let fault = reject.fault_byte.map_or(String::new(), |byte| format!(", fault at byte {}", reject.at.byte + byte));
+    let mut text = format!(
+        "reject {} of run {}: {}, {} bytes{fault}\nstage {}, column {column}, {}: {}\ntried {} times, first {}, last {}\n",
+        reject.reject,
+        reject.run,
+        reject.at,
+        thousands(reject.len),
+        reject.stage,
+        reject.kind,
+        reject.detail,
+        reject.attempts,
+        reject.first,
+        reject.last
+    );
+    match &reject.bytes {
+        Some(bytes) => {
+            let kept = bytes.len() as u64;
+            let cut = if kept < reject.len { format!(" (the first {kept} bytes)") } else { String::new() };
+            text.push_str(&format!("source bytes{cut}:\n{}\n", bytes.escape_ascii()));
+        }
+        None => text.push_str("its source bytes were purged\n"),
+    }
+    crate::print(&text);
+    Ok(Exit::Complete)
+}
+
+async fn export(which: &RejectsArgs, out: Option<&std::path::Path>) -> Result<Exit, Refused> {
+    let mut ledger = ledger(&target(&which.target)?).await?;
+    let run = find(&mut ledger, which.run.as_deref()).await?;
+    let attempts = ledger.attempts(&run.run).await.map_err(refused)?;
+    let setting = |name: &str| {
+        attempts.last().and_then(|attempt| attempt.settings[name]["value"].as_str().map(str::to_string)).unwrap_or_default()
+    };
+    let delimiter = match setting("delimiter").as_str() {
+        "tab" | "\\t" => "\t".to_string(),
+        "" => ",".to_string(),
+        other => other.to_string(),
+    };
+    let header = setting("header");
+    let failed = |error: std::io::Error| match out {
+        Some(path) => Refused::failed(format!("{}: the rejects cannot be written: {error}", path.display())),
+        None => Refused::failed(format!("the rejects cannot be written: {error}")),
+    };
+    let mut file: Box<dyn Write> = match out {
+        Some(path) => Box::new(create_private(path).map_err(failed)?),
+        None => Box::new(std::io::stdout().lock()),
+    };
+    let mut writer = BufWriter::new(&mut file);
+    if !header.is_empty() {
+        writeln!(writer, "reject_id{delimiter}{header}").map_err(failed)?;
+    }
+    let mut rejects = ledger.rejects(Some(&run.run)).await.map_err(refused)?;
+    let (mut written, mut purged) = (0u64, 0u64);
+    while let Some(reject) = rejects.try_next().await.map_err(refused)? {
+        let Some(bytes) = reject.bytes else {
+            purged += 1;
+            continue;
+        };
+        write!(writer, "{}{delimiter}", reject.reject).map_err(failed)?;
+        writer.write_all(&bytes).and_then(|()| writer.write_all(b"\n")).map_err(failed)?;
+        written += 1;
+    }
+    writer.flush().map_err(failed)?;
+    drop(writer);
+    if let Some(path) = out {
+        let gone = if purged == 0 { String::new() } else { format!(", {} were purged", thousands(purged)) };
+        crate::print(&format!("{} rejects of run {} written to {}{gone}\n", thousands(written), run.run, path.display()));
+    }
+    Ok(Exit::Complete)
+}

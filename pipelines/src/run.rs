@@ -1,0 +1,744 @@
+//! `nightly-import run`: one import, from its first look at the input to the summary.
+//!
+//! ```text
+//! look at inputs --> lock the target --> ledger: new, go on, done, refused --> contracts first, if they are needed
+//!        |                                                                              |
+//!        v                                                                              v
+//!  exit 2, 8, 9: nothing was created                          the first records are tried --> run --> end of attempt
+//! ```
+//!
+//! - Nothing is created before the inputs were found readable and their columns right.
+//! - Whatever happens after the run has begun, its attempt is ended in the ledger with the exit code of the process.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::LocalBoxFuture;
+use gegendruck::{Control, End, Event, Grouping, Options, Outcome, Pipeline, Records, Report, RunError, SinkError};
+use gegendruck_checkpoints::{
+    Accept, Attempt, Decision, Done, Ledger, LedgerError, Lock, LockError, LookUpError, PipelineIdentity, Process,
+    ResumePoint, RunInfo, RunState, Status, StatusFile, Target, Ticket, Trouble,
+};
+use gegendruck_stages::csv::{CsvError, CsvInput, CsvSource, Dialect, Empty, FromFields, OpenError, Start};
+use gegendruck_stages::sql::{Conflict, Create, MaxErrors, SqlError, SqlSink};
+use gegendruck_stages::value::Row;
+use jiff::Timestamp;
+
+use crate::cli::{IfDone, OnConflict, RunArgs, Settings};
+use crate::dialect::{describe_dialect, describe_mapping, dialect, formats};
+use crate::exit::{Exit, Refused};
+use crate::imports::{Context, Import};
+use crate::poison::Careful;
+use crate::progress::{Level, Log, Progress};
+use crate::signals::{Signal, Signals};
+use crate::summary::{RejectCount, Summary};
+
+/// Runs an import and prints what it came to.
+///
+/// # Errors
+/// It could not even begin.
+pub async fn run<I: Import>(arguments: &RunArgs, settings: &Settings, log: &Log) -> Result<Exit, Refused> {
+    let mut summary = Summary::new(I::NAME, Timestamp::now());
+    let ended = whole::<I>(arguments, settings, log, &mut summary).await;
+    let exit = match &ended {
+        Ok(exit) => *exit,
+        Err(refused) => {
+            summary.message = Some(refused.message.clone());
+            refused.exit
+        }
+    };
+    summary.ended(exit);
+    log.close();
+    if let Some(path) = &arguments.output.summary {
+        summary.write(path)?;
+    }
+    if summary.run.is_some() {
+        crate::print(&summary.to_string());
+    }
+    match ended {
+        Err(refused) if summary.run.is_none() => Err(refused),
+        _ => Ok(exit),
+    }
+}
+
+/// All that stays the same for the imports that one command makes.
+struct Job<'a> {
+    arguments: &'a RunArgs,
+    settings: &'a Settings,
+    log: &'a Log,
+    dialect: Dialect,
+    target: Target,
+    process: Process,
+    signals: Signals,
+}
+
+async fn whole<I: Import>(
+    arguments: &RunArgs,
+    settings: &Settings,
+    log: &Log,
+    summary: &mut Summary,
+) -> Result<Exit, Refused> {
+    let dialect = dialect(&arguments.dialect)?;
+    formats(&arguments.values)?;
+    let inputs = look_at_inputs::<I>(arguments, &dialect).await?;
+    summary.inputs = inputs.iter().map(|path| (shown(path), size(path))).collect();
+    let target = target(arguments)?;
+    summary.target = format!("sqlite:{}", target.path().display());
+    summary.table = table::<I>(arguments);
+    let process = Process::this(env!("CARGO_PKG_VERSION"));
+    let mut lock = Lock::take(&target, &process).map_err(|error| lock_refused(&error))?;
+    let new = !target.exists();
+    let mut ledger = Ledger::open(&target, I::NAME).await.map_err(refused)?;
+    let from: Vec<_> = inputs.iter().map(|path| shown(path)).collect();
+    let note = if new { " (new database created)" } else { "" };
+    log.line(Level::Info, &format!("{} -> {}{note}, table {}", from.join(", "), summary.target, summary.table));
+    let signals = Signals::listen().map_err(|error| Refused::failed(format!("signals cannot be caught: {error}")))?;
+    let job = Job { arguments, settings, log, dialect, target, process, signals };
+    let exit = job.import::<I>(inputs, &mut lock, &mut ledger, summary).await;
+    drop(ledger.close().await);
+    exit
+}
+
+/// The inputs in the order of their names, after all of them were found to be readable and to have the right columns.
+async fn look_at_inputs<I: Import>(arguments: &RunArgs, dialect: &Dialect) -> Result<Vec<PathBuf>, Refused> {
+    let mut paths = arguments.inputs.clone();
+    paths.sort();
+    paths.dedup();
+    let mut sources = Vec::new();
+    for path in &paths {
+        let metadata = std::fs::metadata(path).map_err(|error| not_readable(path, &error))?;
+        if metadata.is_dir() {
+            return Err(Refused::usage(format!("{}: is a directory; name the files in it", path.display())));
+        }
+        if !metadata.is_file() {
+            let what = "is no regular file; write it to one first, so that a run can go on after a crash";
+            return Err(Refused::usage(format!("{}: {what}", path.display())));
+        }
+        sources.push(CsvInput { path: path.clone(), start: None, index: 0 });
+    }
+    CsvSource::<I::Raw>::open(sources, dialect, &arguments.dialect.ignore_columns, empty(arguments))
+        .await
+        .map_err(|error| csv_refused(&error))?;
+    Ok(paths)
+}
+
+fn not_readable(path: &Path, error: &std::io::Error) -> Refused {
+    let path = path.display();
+    match error.kind() {
+        std::io::ErrorKind::NotFound => Refused::new(Exit::NotThere, format!("{path}: there is no such file; check the path")),
+        std::io::ErrorKind::PermissionDenied => {
+            Refused::usage(format!("{path}: may not be read; give this user read permission"))
+        }
+        _ => Refused::failed(format!("{path}: cannot be read: {error}")),
+    }
+}
+
+/// What an input that cannot be read means for the exit code.
+pub fn csv_refused(error: &CsvError) -> Refused {
+    match error {
+        CsvError::File { path, source, .. } => not_readable(path, source),
+        CsvError::Opening { source: OpenError::Empty, .. } => {
+            Refused::new(Exit::Unbalanced, format!("{error}; if that is right, pass --allow-empty"))
+        }
+        _ => Refused::usage(error.to_string()),
+    }
+}
+
+/// The target that the arguments name.
+///
+/// # Errors
+/// It is none, or is missing and may not be created.
+pub fn target(arguments: &RunArgs) -> Result<Target, Refused> {
+    let target = Target::parse(&arguments.target.to).map_err(|error| Refused::usage(error.to_string()))?;
+    if arguments.no_create && !target.exists() {
+        let path = target.path().display();
+        return Err(Refused::usage(format!("{path}: there is no such database, and --no-create forbids to create it")));
+    }
+    Ok(target)
+}
+
+/// The table that rows go to.
+pub fn table<I: Import>(arguments: &RunArgs) -> String {
+    arguments.table.clone().unwrap_or_else(|| I::Row::TABLE.name.to_string())
+}
+
+fn lock_refused(error: &LockError) -> Refused {
+    match error {
+        LockError::Held { .. } => Refused::new(Exit::Held, error.to_string()),
+        _ => Refused::usage(with_cause(error)),
+    }
+}
+
+/// What an error of the ledger means for the exit code.
+pub fn refused(error: LedgerError) -> Refused {
+    let exit = match &error {
+        LedgerError::Fenced { .. } => Exit::Held,
+        LedgerError::Unbalanced { .. } => Exit::Unbalanced,
+        LedgerError::Target(_) | LedgerError::Version { .. } | LedgerError::Missing { .. } | LedgerError::UnknownRun { .. } => Exit::Usage,
+        LedgerError::Database { trouble: Trouble::ReadOnly, .. } => Exit::Usage,
+        _ => Exit::Failed,
+    };
+    Refused::new(exit, error.to_string())
+}
+
+fn look_up_refused(error: LookUpError) -> Refused {
+    use gegendruck_checkpoints::Refusal;
+    match error {
+        LookUpError::Refused(refusal @ (Refusal::TableMissing { .. } | Refusal::TableEmpty { .. })) => {
+            Refused::new(Exit::Unbalanced, refusal.to_string())
+        }
+        LookUpError::Refused(refusal) => Refused::new(Exit::Mismatch, refusal.to_string()),
+        LookUpError::Ledger(error) => refused(error),
+        LookUpError::Input(error) => Refused::failed(with_cause(&error)),
+        other => Refused::failed(other.to_string()),
+    }
+}
+
+/// An error with its causes, in one line.
+pub fn with_cause(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(" ({error})"));
+        cause = error.source();
+    }
+    text
+}
+
+/// Whether inputs may be empty.
+pub fn empty(arguments: &RunArgs) -> Empty {
+    if arguments.allow_empty { Empty::Allowed } else { Empty::Refused }
+}
+
+fn shown(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()).display().to_string()
+}
+
+fn size(path: &Path) -> Option<u64> {
+    std::fs::metadata(path).ok().map(|metadata| metadata.len())
+}
+
+/// What an import does with its inputs, as far as a run that is gone on with must agree with it.
+pub fn identity<I: Import>(arguments: &RunArgs) -> PipelineIdentity {
+    PipelineIdentity {
+        pipeline: I::NAME.into(),
+        rules: I::RULES,
+        table: table::<I>(arguments),
+        dialect: describe_dialect(&arguments.dialect),
+        mapping: describe_mapping(I::Raw::COLUMNS, &arguments.dialect, &arguments.values),
+        conflict: format!("{:?}", conflict::<I>(arguments)).to_lowercase(),
+    }
+}
+
+fn conflict<I: Import>(arguments: &RunArgs) -> OnConflict {
+    arguments.on_conflict.unwrap_or(I::ON_CONFLICT)
+}
+
+/// The settings of the runtime that the arguments describe.
+pub fn options(arguments: &RunArgs) -> Options {
+    Options {
+        workers: arguments.workers.iter().cloned().collect(),
+        buffer: arguments.buffer.iter().cloned().collect(),
+        request: arguments.request.iter().map(|(stage, n)| (stage.clone(), Records(*n))).collect(),
+        rate: arguments.rate.iter().cloned().collect(),
+        memory: Some(arguments.memory),
+        grouping: Some(Grouping {
+            records: Records(arguments.batch_size),
+            bytes: gegendruck::Bytes(arguments.batch_bytes.0.min(arguments.memory.0)),
+            interval: arguments.commit_interval,
+        }),
+        ..Options::default()
+    }
+}
+
+impl Job<'_> {
+    /// One import, under the lock. Boxed, because an import may need another one first.
+    fn import<'b, I: Import>(
+        &'b self,
+        paths: Vec<PathBuf>,
+        lock: &'b mut Lock,
+        ledger: &'b mut Ledger,
+        summary: &'b mut Summary,
+    ) -> LocalBoxFuture<'b, Result<Exit, Refused>> {
+        Box::pin(async move {
+            let identity = identity::<I>(self.arguments);
+            let accept = Accept { grown: self.arguments.accept_grown, changed: self.arguments.accept_changed };
+            let decision = ledger.look_up(&identity, &paths, accept).await.map_err(look_up_refused)?;
+            let inputs = match &decision {
+                Decision::AlreadyDone(done) => return self.already_done(done),
+                Decision::New { inputs, skipped } => {
+                    self.name_skipped(skipped);
+                    inputs.clone()
+                }
+                Decision::GoOn(run) => {
+                    self.name_skipped(&run.skipped);
+                    run.inputs.clone()
+                }
+            };
+            if let Some(exit) = self.contracts_first::<I>(&paths, lock, ledger).await? {
+                return Ok(exit);
+            }
+            let contracts_run = match I::NEEDS_CONTRACTS {
+                true => ledger.completed(crate::contracts::Contracts::NAME).await.map_err(refused)?.map(|run| run.run),
+                false => None,
+            };
+            let context = Context {
+                target: self.target.clone(),
+                formats: Arc::new(formats(&self.arguments.values)?),
+                contracts_run: contracts_run.clone(),
+                trace: self.arguments.trace_calls.clone(),
+            };
+            let attempt = Attempt {
+                process: self.process.clone(),
+                settings: serde_json::to_value(self.settings).unwrap_or_default(),
+            };
+            let ticket = match decision {
+                Decision::GoOn(run) => {
+                    let at = run.inputs.iter().find(|input| !input.complete).map(|input| input.at);
+                    let words = at.map_or("all input is committed".into(), |at| format!("at {at}"));
+                    self.log.line(Level::Info, &format!("going on with run {} {words}", run.run));
+                    run.accepted.iter().for_each(|accepted| self.log.line(Level::Warn, accepted));
+                    ledger.go_on(&run, &attempt).await.map_err(refused)?
+                }
+                _ => {
+                    self.try_first::<I>(&inputs, &context).await?;
+                    let as_of = self.arguments.as_of.clone().unwrap_or_else(today);
+                    let spec = gegendruck_checkpoints::RunSpec {
+                        pipeline: identity.clone(),
+                        inputs: inputs.clone(),
+                        label: self.arguments.label.clone(),
+                        as_of: Some(as_of),
+                        contracts_run,
+                    };
+                    ledger.begin(&spec, &attempt).await.map_err(refused)?
+                }
+            };
+            summary.run = Some(ticket.run().into());
+            self.log.set_run(ticket.run());
+            drop(lock.name(ticket.run()));
+            let ended = self.attempt::<I>(&inputs, &identity, &context, &ticket, ledger, summary).await;
+            let exit = match &ended {
+                Ok(exit) => *exit,
+                Err(refused) => {
+                    summary.message = Some(refused.message.clone());
+                    refused.exit
+                }
+            };
+            self.end::<I>(exit, &ticket, ledger, summary).await;
+            Ok(exit)
+        })
+    }
+
+    fn name_skipped(&self, skipped: &[Done]) {
+        for done in skipped {
+            self.log.line(Level::Info, &format!("{}: already imported by run {}", done.path.display(), done.run));
+        }
+    }
+
+    fn already_done(&self, all: &[Done]) -> Result<Exit, Refused> {
+        let mut worst = Exit::Complete;
+        for done in all {
+            let exit = Exit::from_code(i64::from(done.exit_code)).unwrap_or(Exit::Complete);
+            let path = done.path.display();
+            match &done.other_path {
+                Some(other) if self.arguments.if_done == IfDone::Fail => {
+                    let other = other.display();
+                    let message = format!(
+                        "{path}: the same content was already imported by run {} as {other}; --if-done ok takes that for done",
+                        done.run
+                    );
+                    return Err(Refused::new(Exit::Known, message));
+                }
+                _ => crate::print(&format!("{path}: already done by run {} ({exit})\n", done.run)),
+            }
+            let differences = &done.differences;
+            if !differences.is_empty() {
+                let words = differences.join(", ");
+                self.log.line(Level::Warn, &format!("{path}: run {} had other settings: {words}", done.run));
+            }
+            worst = worst.max(exit);
+        }
+        Ok(if all.iter().any(|done| done.other_path.is_some()) { Exit::Complete } else { worst })
+    }
+
+    /// Imports the contracts beside the input if they are needed, are not there yet, and this database is the program's own.
+    async fn contracts_first<I: Import>(
+        &self,
+        paths: &[PathBuf],
+        lock: &mut Lock,
+        ledger: &mut Ledger,
+    ) -> Result<Option<Exit>, Refused> {
+        if !I::NEEDS_CONTRACTS {
+            return Ok(None);
+        }
+        let contracts = crate::contracts::Contracts::NAME;
+        if ledger.completed(contracts).await.map_err(refused)?.is_some() {
+            return Ok(None);
+        }
+        let beside = paths.first().and_then(|path| path.parent()).unwrap_or(Path::new("")).join("contracts.csv");
+        let (_, created_by) = ledger.identity().await.map_err(refused)?;
+        let to = self.target.path().display();
+        if created_by.as_deref() != Some(I::NAME) || !beside.exists() {
+            let why = if beside.exists() { String::new() } else { format!(" and there is no {}", beside.display()) };
+            return Err(Refused::usage(format!(
+                "{} needs contracts, and none were imported into {to}{why}; import them first: \
+                 nightly-import run {contracts} {} --to sqlite:{to}",
+                I::NAME,
+                beside.display()
+            )));
+        }
+        self.log.line(Level::Info, &format!("contracts first: importing {}", beside.display()));
+        let mut arguments = self.arguments.clone();
+        arguments.inputs = vec![beside.clone()];
+        (arguments.table, arguments.on_conflict, arguments.trace_calls) = (None, None, None);
+        arguments.dialect.ignore_columns.clear();
+        (arguments.workers, arguments.buffer) = (Vec::new(), Vec::new());
+        (arguments.request, arguments.rate) = (Vec::new(), Vec::new());
+        look_at_inputs::<crate::contracts::Contracts>(&arguments, &self.dialect).await?;
+        let job = Job {
+            arguments: &arguments,
+            settings: self.settings,
+            log: self.log,
+            dialect: self.dialect.clone(),
+            target: self.target.clone(),
+            process: self.process.clone(),
+            signals: self.signals.clone(),
+        };
+        let mut summary = Summary::new(contracts, Timestamp::now());
+        summary.inputs = vec![(shown(&beside), size(&beside))];
+        summary.target = format!("sqlite:{to}");
+        summary.table = table::<crate::contracts::Contracts>(&arguments);
+        let exit = job.import::<crate::contracts::Contracts>(vec![beside], lock, ledger, &mut summary).await?;
+        self.log.set_run("");
+        summary.ended(exit);
+        let run = summary.run.clone().unwrap_or_default();
+        let total = summary.total;
+        let words = format!("contracts: run {run} read {} and stored {}: {exit}", total.read, total.stored);
+        self.log.line(Level::Info, &words);
+        if exit <= Exit::Rejects {
+            return Ok(None);
+        }
+        crate::print(&summary.to_string());
+        Ok(Some(exit))
+    }
+
+    /// Tries the first records without target or service: a file of which most are refused is the wrong file.
+    async fn try_first<I: Import>(&self, inputs: &[ResumePoint], context: &Context) -> Result<(), Refused> {
+        const TRIED: u64 = 1_000;
+        let (read, rejected, example) =
+            crate::validate::first_records::<I>(sources(inputs), &self.dialect, self.arguments, context, TRIED).await?;
+        if rejected * 2 <= read || read < 10 {
+            return Ok(());
+        }
+        let example = example.map_or(String::new(), |example| format!(", the first: {example}"));
+        Err(Refused::new(
+            Exit::Limit,
+            format!(
+                "{rejected} of the first {read} records would be rejected{example}; this looks like the wrong file, \
+                 nothing was written; nightly-import validate {} shows all faults",
+                I::NAME
+            ),
+        ))
+    }
+
+    /// Runs the pipeline from where the inputs are, and watches it.
+    async fn attempt<I: Import>(
+        &self,
+        inputs: &[ResumePoint],
+        identity: &PipelineIdentity,
+        context: &Context,
+        ticket: &Ticket,
+        ledger: &mut Ledger,
+        summary: &mut Summary,
+    ) -> Result<Exit, Refused> {
+        let before = ledger.run(ticket.run()).await.map_err(refused)?;
+        let limit = match &self.arguments.max_errors {
+            Some(text) => text.parse::<MaxErrors>().map_err(|error| Refused::usage(error.to_string()))?,
+            None => MaxErrors::default(),
+        };
+        let create = if self.arguments.no_create { Create::Never } else { Create::IfMissing };
+        let mut sink = SqlSink::<I::Row>::builder(&self.target, ticket)
+            .table(&identity.table)
+            .create(create)
+            .on_conflict(match conflict::<I>(self.arguments) {
+                OnConflict::Error => Conflict::Error,
+                OnConflict::Skip => Conflict::Skip,
+                OnConflict::Update => Conflict::Update,
+            })
+            .max_errors(limit)
+            .retry_for(self.arguments.retry_for);
+        for statement in I::finish(&identity.table) {
+            sink = sink.finish(statement);
+        }
+        let sink = sink.open().await.map_err(sql_refused)?;
+        let ignored = &self.arguments.dialect.ignore_columns;
+        let source = CsvSource::<I::Raw>::open(sources(inputs), &self.dialect, ignored, empty(self.arguments))
+            .await
+            .map_err(|error| csv_refused(&error))?;
+        let mut options = options(self.arguments);
+        let log = self.log.clone();
+        options.on_event = Arc::new(move |event| tell(&log, &event));
+        let careful = Careful::of(ledger, ticket, &self.target, self.arguments.reject_poison).await?;
+        if let Some(careful) = &careful {
+            careful.slow_down(&mut options, &crate::plan::stage_names::<I>());
+            self.log.line(Level::Warn, &careful.words());
+        }
+        let source = crate::poison::Watched::new(source, careful);
+        let runnable = I::stages(Pipeline::new(I::NAME).source(source), context).sink("store", sink);
+        let run = runnable.start(options).map_err(|error| Refused::usage(error.to_string()))?;
+        let control = run.control();
+        let watch = Watch::new(self, &before, ticket, control.clone());
+        let outcome = watch.until(run.outcome()).await;
+        summary.report = Some(outcome.report.clone());
+        summary.verdict = Some(outcome.report.verdict());
+        summary.attempt = outcome.tally;
+        drop(ledger.keep_report(ticket, &outcome.report).await);
+        Ok(self.exit(outcome, summary))
+    }
+
+    /// What the way a run ended means for the exit code, and what to say about it.
+    fn exit<S>(&self, outcome: Outcome<S>, summary: &mut Summary) -> Exit {
+        let (exit, message) = match outcome.end {
+            End::Complete => (Exit::Complete, None),
+            End::Stopped => (Exit::Interrupted, Some("stopped by a signal; what was in flight is committed".to_string())),
+            End::Ended(why) => (Exit::Limit, Some(why)),
+            End::Failed(error) => {
+                let exit = match &error {
+                    RunError::Sink(SinkError::Fenced(_)) => Exit::Held,
+                    RunError::Sink(SinkError::Unbalanced(_)) | RunError::Unaccounted { .. } => Exit::Unbalanced,
+                    RunError::Panic(_) => Exit::Internal,
+                    _ => Exit::Failed,
+                };
+                (exit, Some(with_cause(&error)))
+            }
+        };
+        summary.message = message;
+        exit
+    }
+
+    /// Ends the attempt in the ledger and fills the summary with what the ledger says.
+    async fn end<I: Import>(&self, exit: Exit, ticket: &Ticket, ledger: &mut Ledger, summary: &mut Summary) {
+        let info = ledger.run(ticket.run()).await;
+        let exit = match &info {
+            Ok(info) if exit == Exit::Complete && info.tally.rejected > 0 => Exit::Rejects,
+            _ => exit,
+        };
+        let state = match exit {
+            Exit::Complete | Exit::Rejects => RunState::Complete,
+            Exit::Interrupted => RunState::Interrupted,
+            Exit::Limit => RunState::Limit,
+            _ => RunState::Failed,
+        };
+        if let Err(error) = ledger.end_attempt(ticket, state, i32::from(exit.code())).await {
+            self.log.line(Level::Error, &format!("the end of this attempt could not be noted: {error}"));
+        }
+        if let Ok(info) = info {
+            fill(summary, &info);
+        }
+        if let Ok(rejects) = ledger.rejects_by_kind(ticket.run()).await {
+            let counted = rejects.into_iter().map(|(column, kind, count)| RejectCount { column, kind, count });
+            summary.rejects = counted.collect();
+        }
+        let to = format!("--to sqlite:{}", self.target.path().display());
+        if !summary.rejects.is_empty() {
+            summary.export = Some(format!("nightly-import rejects export {} {to}", ticket.run()));
+        }
+        if state != RunState::Complete {
+            summary.go_on = Some(command_line());
+        }
+        summary.ended(exit);
+        let _ = I::NAME;
+    }
+}
+
+/// The command that this process was started with, to be typed again.
+fn command_line() -> String {
+    let quoted = |argument: std::ffi::OsString| {
+        let text = argument.to_string_lossy().into_owned();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,%+@".contains(c);
+        if !text.is_empty() && text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+    };
+    let rest: Vec<_> = std::env::args_os().skip(1).map(quoted).collect();
+    format!("nightly-import {}", rest.join(" "))
+}
+
+fn today() -> String {
+    jiff::Zoned::now().date().to_string()
+}
+
+fn sql_refused(error: SqlError) -> Refused {
+    match error {
+        SqlError::NoTable { .. } | SqlError::TableDiffers { .. } => Refused::usage(error.to_string()),
+        SqlError::Database { trouble: Trouble::ReadOnly, .. } => Refused::usage(error.to_string()),
+        SqlError::Ledger(error) => refused(error),
+        other => Refused::failed(other.to_string()),
+    }
+}
+
+fn fill(summary: &mut Summary, info: &RunInfo) {
+    summary.total = info.tally;
+    summary.attempts = info.attempts;
+    summary.other_lines = info.lines();
+    summary.lines = info.inputs.iter().map(|input| input.at.line - 1).sum();
+}
+
+/// What the source reads: the inputs that are not complete, from where they are.
+pub fn sources(inputs: &[ResumePoint]) -> Vec<CsvInput> {
+    let unfinished = inputs.iter().filter(|input| !input.complete);
+    unfinished
+        .map(|input| CsvInput {
+            path: input.file.path.clone(),
+            index: input.input,
+            start: (!input.is_begin()).then(|| Start {
+                at: input.at,
+                lines: input.lines,
+                fingerprint: input.fingerprint.clone(),
+            }),
+        })
+        .collect()
+}
+
+fn tell(log: &Log, event: &Event) {
+    match event {
+        Event::Panicked { stage, at } => {
+            log.line_of_kind(Level::Error, &format!("{stage} panicked"), &format!("{stage}: panicked, near {at}"));
+        }
+        Event::Held { stage, message } => log.line(Level::Warn, &format!("{stage}: paused: {message}")),
+        Event::Resumed { stage } => log.line(Level::Info, &format!("{stage}: goes on")),
+        Event::Stalled(words) => log.line(Level::Warn, &format!("nothing moves: {words}")),
+        _ => {}
+    }
+}
+
+/// Looks after a run while it goes on: signals, progress, the status file.
+struct Watch<'a> {
+    job: &'a Job<'a>,
+    before: &'a RunInfo,
+    ticket: &'a Ticket,
+    control: Control,
+    file: StatusFile,
+    since: Timestamp,
+    last_commit: Option<Timestamp>,
+    commits: u64,
+    history: std::collections::VecDeque<Report>,
+}
+
+/// Reports kept for the figures of the last minute, one a second.
+const MINUTE: usize = 60;
+
+impl<'a> Watch<'a> {
+    fn new(job: &'a Job<'a>, before: &'a RunInfo, ticket: &'a Ticket, control: Control) -> Watch<'a> {
+        Watch {
+            job,
+            before,
+            ticket,
+            control,
+            file: StatusFile::of(&job.target),
+            since: Timestamp::now(),
+            last_commit: None,
+            commits: 0,
+            history: std::collections::VecDeque::new(),
+        }
+    }
+
+    async fn until<O>(mut self, outcome: impl Future<Output = O>) -> O {
+        let mut outcome = std::pin::pin!(outcome);
+        let mut tick = tokio::time::interval(Duration::from_secs(1));
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut signals = self.job.signals.clone();
+        let mut told = tokio::time::Instant::now();
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut outcome => {
+                    self.write_status(RunState::Running).await;
+                    return outcome;
+                }
+                signal = signals.next() => match signal {
+                    Signal::Stop(2..) => {
+                        self.job.log.line(Level::Warn, "second signal: stopping at once");
+                        self.control.abort();
+                    }
+                    Signal::Stop(_) => {
+                        self.job.log.line(Level::Info, "signal: finishing what is in flight");
+                        self.control.stop();
+                    }
+                    Signal::Report => {
+                        let report = self.control.report();
+                        for line in report.to_string().lines() {
+                            self.job.log.line(Level::Info, line);
+                        }
+                    }
+                },
+                _ = tick.tick() => {
+                    self.write_status(RunState::Running).await;
+                    let report = self.control.report();
+                    let progress = self.progress(&report);
+                    self.job.log.draw(&report, &progress);
+                    if !self.job.log.draws() && told.elapsed() >= self.job.log.interval() {
+                        told = tokio::time::Instant::now();
+                        self.job.log.line(Level::Info, &progress.words());
+                    }
+                }
+            }
+        }
+    }
+
+    fn progress(&self, report: &Report) -> Progress {
+        let of = self.before.inputs.iter().map(|input| input.size).sum();
+        let before: u64 = self.before.inputs.iter().map(|input| input.at.byte).sum();
+        let bytes = match report.committed {
+            None => before,
+            Some(at) => {
+                let inputs = self.before.inputs.iter().zip(0u32..);
+                inputs.map(|(input, index)| match index.cmp(&at.input) {
+                    std::cmp::Ordering::Less => input.size,
+                    std::cmp::Ordering::Equal => at.byte,
+                    std::cmp::Ordering::Greater => input.at.byte,
+                }).sum()
+            }
+        };
+        let records_now = report.tally.read;
+        Progress { bytes, of, before, records: self.before.tally.read + records_now, records_now, wall: report.wall }
+    }
+
+    async fn write_status(&mut self, state: RunState) {
+        let report = self.control.report();
+        if report.commits > self.commits {
+            self.commits = report.commits;
+            let ago = report.since_commit.unwrap_or_default();
+            self.last_commit = Timestamp::now().checked_sub(ago).ok();
+        }
+        let recent = self.history.front().map(|earlier| report.since(earlier));
+        let progress = self.progress(&report);
+        let mut tally = self.before.tally;
+        tally.add(&report.tally);
+        let status = Status {
+            run: self.ticket.run().into(),
+            pipeline: self.before.pipeline.pipeline.clone(),
+            state,
+            host: self.job.process.host.clone(),
+            pid: self.job.process.pid,
+            since: self.since.to_string(),
+            written: Timestamp::now().to_string(),
+            committed: report.committed,
+            last_commit: self.last_commit.map(|at| at.to_string()),
+            tally,
+            bytes: progress.bytes,
+            total_bytes: progress.of,
+            report: Some(report.clone()),
+            recent,
+            notes: vec![report.who_waits()],
+        };
+        self.history.push_back(report);
+        if self.history.len() > MINUTE {
+            self.history.pop_front();
+        }
+        let file = self.file.clone();
+        let written = tokio::task::spawn_blocking(move || file.write(&status)).await;
+        if let Ok(Err(error)) = written {
+            self.job.log.line_of_kind(Level::Warn, "status file", &error.to_string());
+        }
+    }
+}

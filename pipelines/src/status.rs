@@ -1,0 +1,269 @@
+//! `nightly-import status` and `inspect`: the runs of a target, and where their time goes.
+
+use gegendruck::{Report, thousands};
+use gegendruck_checkpoints::{AttemptInfo, Ledger, LedgerError, RunInfo, RunState, Status, StatusError, StatusFile, Target};
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::cli::{InspectArgs, StatusArgs, TargetArgs};
+use crate::exit::{Exit, Refused};
+use crate::progress::Progress;
+use crate::run::refused;
+
+/// The target of a command that only reads.
+///
+/// # Errors
+/// The text names none.
+pub fn target(arguments: &TargetArgs) -> Result<Target, Refused> {
+    Target::parse(&arguments.to).map_err(|error| Refused::usage(error.to_string()))
+}
+
+/// The ledger of a target, for reading.
+///
+/// # Errors
+/// There is none, or it cannot be read.
+pub async fn ledger(target: &Target) -> Result<Ledger, Refused> {
+    Ledger::read(target).await.map_err(refused)
+}
+
+/// A run by its name, or the last one.
+///
+/// # Errors
+/// There is none.
+pub async fn find(ledger: &mut Ledger, run: Option<&str>) -> Result<RunInfo, Refused> {
+    match run {
+        Some(run) => ledger.run(run).await.map_err(refused),
+        None => {
+            let missing = LedgerError::Missing { path: ledger.target().path().into() };
+            ledger.latest_run().await.map_err(refused)?.ok_or_else(|| refused(missing))
+        }
+    }
+}
+
+/// The runs of a target, or one with its attempts.
+///
+/// # Errors
+/// There is none, or the ledger cannot be read.
+pub async fn status(arguments: &StatusArgs) -> Result<Exit, Refused> {
+    let target = target(&arguments.target)?;
+    let mut ledger = ledger(&target).await?;
+    let live = live(&target).map(|status| status.run);
+    let runs = match &arguments.run {
+        Some(run) => vec![find(&mut ledger, Some(run)).await?],
+        None => ledger.runs().await.map_err(refused)?,
+    };
+    let mut documents = Vec::new();
+    let mut text = String::new();
+    for run in &runs {
+        let attempts = ledger.attempts(&run.run).await.map_err(refused)?;
+        let is_live = live.as_deref() == Some(run.run.as_str());
+        if arguments.json {
+            let mut document = serde_json::to_value(run).unwrap_or_default();
+            document["live"] = json!(is_live);
+            document["attempt_list"] = serde_json::to_value(&attempts).unwrap_or_default();
+            document["go_on"] = json!(go_on(run, &target));
+            documents.push(document);
+        } else if arguments.run.is_some() {
+            text.push_str(&whole(run, &attempts, is_live, &target));
+        } else {
+            text.push_str(&line(run, is_live));
+        }
+    }
+    if arguments.json {
+        text = format!("{:#}\n", json!({"schema": 1, "target": target.path(), "runs": documents}));
+    } else if arguments.run.is_none() {
+        let head = format!("{:20} {:10} {:12} {:>8} {:>14} {:>12} {:>10}  input\n", "run", "pipeline", "state", "attempts", "read", "stored", "rejected");
+        text.insert_str(0, &head);
+    }
+    crate::print(&text);
+    Ok(Exit::Complete)
+}
+
+fn state(run: &RunInfo, live: bool) -> String {
+    match run.state {
+        RunState::Running if live => "running".into(),
+        RunState::Running => "died".into(),
+        other => other.as_str().into(),
+    }
+}
+
+fn line(run: &RunInfo, live: bool) -> String {
+    let inputs: Vec<_> = run.inputs.iter().map(|input| input.path.as_str()).collect();
+    format!(
+        "{:20} {:10} {:12} {:>8} {:>14} {:>12} {:>10}  {}\n",
+        run.run,
+        run.pipeline.pipeline,
+        state(run, live),
+        run.attempts,
+        thousands(run.tally.read),
+        thousands(run.tally.stored),
+        thousands(run.tally.rejected),
+        inputs.join(" ")
+    )
+}
+
+fn whole(run: &RunInfo, attempts: &[AttemptInfo], live: bool, target: &Target) -> String {
+    let mut text = format!(
+        "run {}   {} into table {} of {}   {}\n",
+        run.run,
+        run.pipeline.pipeline,
+        run.pipeline.table,
+        target.path().display(),
+        state(run, live)
+    );
+    if let Some(label) = &run.label {
+        text.push_str(&format!("label {label}\n"));
+    }
+    if let Some(contracts) = &run.contracts_run {
+        text.push_str(&format!("judged by the contracts of run {contracts}\n"));
+    }
+    for input in &run.inputs {
+        let share = if input.size == 0 { 100.0 } else { 100.0 * input.at.byte as f64 / input.size as f64 };
+        let done = if input.complete { ", complete" } else { "" };
+        text.push_str(&format!(
+            "input {}: committed up to byte {} of {} ({share:.0} %), next {}{done}\n",
+            input.path,
+            thousands(input.at.byte),
+            thousands(input.size),
+            input.at
+        ));
+    }
+    let tally = run.tally;
+    text.push_str(&format!(
+        "read {} = stored {} (updated {}) + rejected {} + filtered {} + duplicate {}\n",
+        thousands(tally.read),
+        thousands(tally.stored),
+        thousands(tally.updated),
+        thousands(tally.rejected),
+        thousands(tally.filtered),
+        thousands(tally.duplicate)
+    ));
+    for attempt in attempts {
+        let end = match (&attempt.ended, attempt.exit_code) {
+            (Some(ended), Some(code)) => format!("ended {ended} with exit {code}"),
+            (Some(ended), None) => format!("ended {ended}"),
+            (None, _) if live && Some(attempt.attempt) == attempts.last().map(|last| last.attempt) => "running".into(),
+            (None, _) => format!("died after {}", attempt.heartbeat),
+        };
+        text.push_str(&format!(
+            "attempt {} from {} {end}; {} commits; {} pid {} as {}, version {}\n",
+            attempt.attempt,
+            attempt.started,
+            thousands(attempt.commits),
+            attempt.host,
+            attempt.pid,
+            attempt.user,
+            attempt.version
+        ));
+    }
+    if let Some(settings) = attempts.last().and_then(|attempt| attempt.settings.as_object()) {
+        let given = settings.iter().filter(|(_, setting)| !matches!(setting["from"].as_str(), Some("default" | "input")));
+        for (name, setting) in given {
+            let (value, from) = (&setting["value"], &setting["from"]);
+            let (value, from) = (value.as_str().unwrap_or(""), from.as_str().unwrap_or(""));
+            text.push_str(&format!("setting {name} = {value} (from {from})\n"));
+        }
+    }
+    if let Some(command) = go_on(run, target) {
+        text.push_str(&format!("go on with: {command}\n"));
+    }
+    text
+}
+
+/// The command that goes on with a run, if it is not complete.
+fn go_on(run: &RunInfo, target: &Target) -> Option<String> {
+    if run.state == RunState::Complete {
+        return None;
+    }
+    let inputs: Vec<_> = run.inputs.iter().map(|input| input.path.as_str()).collect();
+    let to = target.path().display();
+    Some(format!("nightly-import run {} {} --to sqlite:{to}", run.pipeline.pipeline, inputs.join(" ")))
+}
+
+/// The status of the run whose process is alive on this machine, if there is one.
+fn live(target: &Target) -> Option<Status> {
+    let status = StatusFile::of(target).read().ok()?;
+    let alive = std::path::Path::new("/proc").join(status.pid.to_string()).exists();
+    (alive && status.state == RunState::Running && age(&status) < 30.0).then_some(status)
+}
+
+fn age(status: &Status) -> f64 {
+    let written: Result<Timestamp, _> = status.written.parse();
+    written.map_or(f64::INFINITY, |written| Timestamp::now().duration_since(written).as_secs_f64())
+}
+
+/// Where the time of a running or finished run goes.
+///
+/// # Errors
+/// There is no such run, or its report cannot be read.
+pub async fn inspect(arguments: &InspectArgs) -> Result<Exit, Refused> {
+    let target = target(&arguments.target)?;
+    loop {
+        let live = live(&target).filter(|status| arguments.run.as_ref().is_none_or(|run| *run == status.run));
+        match &live {
+            Some(status) if arguments.json => crate::print(&format!("{:#}\n", json!(status))),
+            Some(status) => crate::print(&running(status)),
+            None => return finished(arguments, &target).await,
+        }
+        if !arguments.watch {
+            return Ok(Exit::Complete);
+        }
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        crate::print("\n");
+    }
+}
+
+fn running(status: &Status) -> String {
+    let progress = Progress {
+        bytes: status.bytes,
+        of: status.total_bytes,
+        before: 0,
+        records: status.tally.read,
+        records_now: status.report.as_ref().map_or(0, |report| report.tally.read),
+        wall: status.report.as_ref().map_or_else(Default::default, |report| report.wall),
+    };
+    let last = status.last_commit.as_deref().unwrap_or("none yet");
+    let mut text = format!(
+        "RUNNING {} run {} on {} pid {} since {}; figures {} ({:.0} s old); last commit {last}\n{}\n",
+        status.pipeline,
+        status.run,
+        status.host,
+        status.pid,
+        status.since,
+        status.written,
+        age(status),
+        progress.words()
+    );
+    if let Some(report) = &status.recent {
+        text.push_str(&format!("the last {:.0} s:\n{report}\n", report.wall.as_secs_f64()));
+    }
+    if let Some(report) = &status.report {
+        text.push_str(&format!("the whole run, {:.0} s:\n{report}\n", report.wall.as_secs_f64()));
+    }
+    for note in &status.notes {
+        text.push_str(&format!("now: {note}\n"));
+    }
+    text.push_str("Nothing is lost if it is stopped: the next run goes on behind the last commit.\n");
+    text
+}
+
+async fn finished(arguments: &InspectArgs, target: &Target) -> Result<Exit, Refused> {
+    let mut ledger = ledger(target).await?;
+    let run = find(&mut ledger, arguments.run.as_deref()).await?;
+    let stored = ledger.report(&run.run).await.map_err(refused)?;
+    let Some(stored) = stored else {
+        return Err(Refused::usage(format!("run {} has left no report: its process died; see nightly-import status", run.run)));
+    };
+    let report: &Report = &stored.report;
+    if arguments.json {
+        let document = json!({"schema": 1, "run": run, "attempt": stored.attempt, "report": report, "verdict": report.verdict()});
+        crate::print(&format!("{document:#}\n"));
+    } else {
+        let words = state(&run, false);
+        crate::print(&format!("run {}   {words}, attempt {}, {:.1} s\n{report}\n", run.run, stored.attempt, report.wall.as_secs_f64()));
+    }
+    if let Err(error @ StatusError::Damaged { .. }) = StatusFile::of(target).read() {
+        eprintln!("warning: {error}");
+    }
+    Ok(Exit::Complete)
+}

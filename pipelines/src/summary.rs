@@ -1,0 +1,248 @@
+//! What a run came to: for people on standard output, for programs as JSON.
+
+use std::fmt::{self, Write as _};
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use gegendruck::{Lines, Report, Tally, Verdict, thousands};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use crate::exit::{Exit, Refused};
+
+/// Version of the JSON document.
+const SCHEMA: u32 = 1;
+
+/// What a run came to, whatever happened.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// Version of this document.
+    pub schema: u32,
+    /// The exit code.
+    pub exit: u8,
+    /// The same in words.
+    pub state: &'static str,
+    /// The run, if one was begun.
+    pub run: Option<String>,
+    /// The pipeline.
+    pub pipeline: String,
+    /// The inputs with their sizes in bytes.
+    pub inputs: Vec<(String, Option<u64>)>,
+    /// The target.
+    pub target: String,
+    /// The table.
+    pub table: String,
+    /// When this attempt began.
+    pub started: Timestamp,
+    /// When it ended.
+    pub ended: Timestamp,
+    /// How often the run was started.
+    pub attempts: u64,
+    /// Lines of the inputs, up to what is committed.
+    pub lines: u64,
+    /// Those that are no records.
+    pub other_lines: Lines,
+    /// Verdicts of all records committed, over all attempts.
+    pub total: Tally,
+    /// Verdicts of the records committed by this attempt.
+    pub attempt: Tally,
+    /// Where the time of this attempt went.
+    pub report: Option<Report>,
+    /// The bottleneck.
+    pub verdict: Option<Verdict>,
+    /// Rejects by column and kind, most first.
+    pub rejects: Vec<RejectCount>,
+    /// What an operator must know: why it ended early, and what to do.
+    pub message: Option<String>,
+    /// The command that goes on.
+    pub go_on: Option<String>,
+    /// The command that writes the rejects.
+    pub export: Option<String>,
+}
+
+/// How many rejects there are of one kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RejectCount {
+    /// The column, if it is one column's fault.
+    pub column: Option<String>,
+    /// The kind.
+    pub kind: String,
+    /// How many.
+    pub count: u64,
+}
+
+impl Summary {
+    /// A summary of a run that was not even begun.
+    pub fn new(pipeline: &str, started: Timestamp) -> Summary {
+        Summary {
+            schema: SCHEMA,
+            exit: Exit::Internal.code(),
+            state: Exit::Internal.words(),
+            run: None,
+            pipeline: pipeline.into(),
+            inputs: Vec::new(),
+            target: String::new(),
+            table: String::new(),
+            started,
+            ended: started,
+            attempts: 0,
+            lines: 0,
+            other_lines: Lines::default(),
+            total: Tally::default(),
+            attempt: Tally::default(),
+            report: None,
+            verdict: None,
+            rejects: Vec::new(),
+            message: None,
+            go_on: None,
+            export: None,
+        }
+    }
+
+    /// Sets the exit code.
+    pub fn ended(&mut self, exit: Exit) {
+        self.exit = exit.code();
+        self.state = exit.words();
+        self.ended = Timestamp::now();
+    }
+
+    /// Writes the JSON document to `path`: to a file beside it first, so that a reader never sees half of it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), Refused> {
+        let failed = |error: std::io::Error| Refused::failed(format!("{}: the summary cannot be written: {error}", path.display()));
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(".tmp");
+        let beside = path.with_file_name(name);
+        let mut file = create_private(&beside).map_err(failed)?;
+        let document = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
+        file.write_all(&document).and_then(|()| file.sync_all()).map_err(failed)?;
+        std::fs::rename(&beside, path).map_err(failed)
+    }
+}
+
+/// Creates or empties a file that only its owner may read.
+pub fn create_private(path: &Path) -> std::io::Result<std::fs::File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let exit = Exit::from_code(i64::from(self.exit)).unwrap_or(Exit::Internal);
+        let mut head = exit.to_string();
+        if let Some(run) = &self.run {
+            write!(head, "   run {run}")?;
+        }
+        let inputs: Vec<_> = self.inputs.iter().map(|(path, bytes)| input(path, *bytes)).collect();
+        writeln!(f, "{head}   {} -> {}, table {}", inputs.join(", "), self.target, self.table)?;
+        self.times(f)?;
+        if self.run.is_some() {
+            self.counts(f)?;
+        }
+        if let Some(report) = &self.report {
+            writeln!(f, "{report}")?;
+            calls(f, report)?;
+        }
+        self.reject_line(f)?;
+        if let Some(message) = &self.message {
+            writeln!(f, "{message}")?;
+        }
+        if let Some(command) = &self.go_on {
+            writeln!(f, "go on with: {command}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Summary {
+    fn times(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let zone = TimeZone::system();
+        let local = |at: Timestamp| at.to_zoned(zone.clone());
+        let (start, end) = (local(self.started), local(self.ended));
+        let attempts = if self.attempts == 1 { "1 attempt".into() } else { format!("{} attempts", self.attempts) };
+        let took = self.ended.duration_since(self.started);
+        let (start, end, offset) = (start.strftime("%H:%M:%S"), end.strftime("%H:%M:%S"), end.strftime("%:z"));
+        writeln!(f, "{start} - {end} {offset}, {}, {attempts}", long_time(took))
+    }
+
+    fn counts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tally { read, stored, updated, rejected, filtered, duplicate } = self.total;
+        let Lines { header, blank, trailer } = self.other_lines;
+        let n = thousands;
+        let inside = self.lines.saturating_sub(header + blank + trailer + read);
+        let inside = if inside == 0 { String::new() } else { format!(" + within records {}", n(inside)) };
+        writeln!(
+            f,
+            "lines {} = header {} + records {} + blank {} + trailer {}{inside} (no trailer given: end of file not confirmed)",
+            n(self.lines),
+            n(header),
+            n(read),
+            n(blank),
+            n(trailer),
+        )?;
+        writeln!(
+            f,
+            "read  {} = stored {} (updated {}) + rejected {} + filtered {} + duplicate {}",
+            n(read),
+            n(stored),
+            n(updated),
+            n(rejected),
+            n(filtered),
+            n(duplicate)
+        )
+    }
+
+    fn reject_line(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.rejects.is_empty() {
+            return Ok(());
+        }
+        const SHOWN: usize = 8;
+        let one = |reject: &RejectCount| {
+            let column = reject.column.as_ref().map_or(String::new(), |column| format!("{column} "));
+            format!("{column}{} {}", reject.kind, thousands(reject.count))
+        };
+        let mut words = self.rejects.iter().take(SHOWN).map(one).collect::<Vec<_>>().join(", ");
+        if let Some(rest) = self.rejects.get(SHOWN..).filter(|rest| !rest.is_empty()) {
+            let more: u64 = rest.iter().map(|reject| reject.count).sum();
+            write!(words, ", {} of {} other kinds", thousands(more), rest.len())?;
+        }
+        match &self.export {
+            Some(command) => writeln!(f, "rejects:    {words}: {command}"),
+            None => writeln!(f, "rejects:    {words}"),
+        }
+    }
+}
+
+/// How often the outside was asked, for the stages that do.
+fn calls(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
+    for stage in report.stages.iter().filter(|stage| stage.kind == gegendruck::StageKind::Call) {
+        let (calls, records, again) = (thousands(stage.claims), thousands(stage.records), thousands(stage.retried));
+        writeln!(f, "calls:      {} {calls} for {records} records, {again} repeated", stage.name)?;
+    }
+    Ok(())
+}
+
+fn input(path: &str, bytes: Option<u64>) -> String {
+    let name = Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy().into_owned());
+    match bytes {
+        None => name,
+        Some(bytes) if bytes >= 10_000_000 => format!("{name} {} MB", bytes / 1_000_000),
+        Some(bytes) if bytes >= 10_000 => format!("{name} {} KB", bytes / 1_000),
+        Some(bytes) => format!("{name} {bytes} bytes"),
+    }
+}
+
+/// A duration for a reader: `16 min 41 s`, `2.4 s`.
+pub fn long_time(duration: SignedDuration) -> String {
+    let duration = Duration::try_from(duration).unwrap_or_default();
+    let seconds = duration.as_secs();
+    match seconds {
+        0..60 => format!("{:.1} s", duration.as_secs_f64()),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    }
+}

@@ -1,0 +1,483 @@
+//! The CSV source: files, cut into records, as many as there is room for.
+//!
+//! ```text
+//! file --one block--> [ cutter ] --record--> [ decoder ] --fields--> T::from_fields --> batch
+//!                         |                                                               |
+//!                         +--refused: a reject with its source bytes ---------------------+
+//!                         +--every byte, once, in order --> fingerprint --> checkpoint ---+
+//! ```
+//!
+//! - It reads at most one block ahead of what was asked for, and looks no further than the room that it is given.
+//! - A record that was cut but does not fit into the room waits in the source, and is the first of the next batch.
+//! - Inputs are read one after the other, in the order given; a batch lies in one input.
+//! - All inputs are opened, and their columns checked, before the first record is read.
+//! - At its end an input must have the size and the times that it had when it was opened.
+
+use std::marker::PhantomData;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use gegendruck::{Block, Checkpoint, Lines, Position, Read, Reject, Room, Source, SourceBatch, SourceError, Span};
+use gegendruck_checkpoints::Fingerprint;
+use tokio::fs::File;
+use tokio::io::{AsyncReadExt, AsyncSeekExt};
+
+use super::cutter::{Cutter, Item};
+use super::decoder::Decoder;
+use super::dialect::Dialect;
+use super::fields::FromFields;
+use super::header::ColumnsError;
+use super::opening::{BOM, OpenError, Opening};
+use super::splitter::Input;
+
+/// Bytes that are read from a file at once.
+const BLOCK: usize = 256 * 1024;
+
+/// Where an input is gone on with.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The first record to read.
+    pub at: Position,
+    /// Lines before it that are no records.
+    pub lines: Lines,
+    /// The fingerprint of all bytes before it.
+    pub fingerprint: Fingerprint,
+}
+
+/// A file to read.
+#[derive(Clone, Debug)]
+pub struct CsvInput {
+    /// The file.
+    pub path: PathBuf,
+    /// Where to go on; `None` to begin at its beginning.
+    pub start: Option<Start>,
+    /// Index of the input among the inputs of the run; those that are already complete count too.
+    pub index: u32,
+}
+
+/// Why an input cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CsvError {
+    /// It is not there, may not be read, or is no file.
+    #[error("{}: {what}", path.display())]
+    File {
+        /// The input.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        what: String,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Its beginning cannot be read as CSV.
+    #[error("{}: {source}", path.display())]
+    Opening {
+        /// The input.
+        path: PathBuf,
+        /// What is wrong.
+        source: OpenError,
+    },
+    /// Its columns are not those of the pipeline.
+    #[error("{}: {source}", path.display())]
+    Columns {
+        /// The input.
+        path: PathBuf,
+        /// What is wrong.
+        source: ColumnsError,
+    },
+}
+
+/// What a file looked like when it was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Looks {
+    len: u64,
+    modified: Option<SystemTime>,
+}
+
+impl Looks {
+    fn of(metadata: &std::fs::Metadata) -> Looks {
+        Looks { len: metadata.len(), modified: metadata.modified().ok() }
+    }
+}
+
+/// An input whose beginning was read and found good.
+struct Opened {
+    input: CsvInput,
+    file: File,
+    looks: Option<Looks>,
+    opening: Opening,
+    decoder: Decoder,
+}
+
+/// An input whose turn has not come.
+enum Waiting {
+    Opened(Box<Opened>),
+    /// It has no bytes but perhaps a byte order mark, and that is right.
+    Empty(CsvInput),
+}
+
+/// Whether an input may be without any bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Empty {
+    /// It may not: an empty file is more often a broken delivery than a quiet day.
+    #[default]
+    Refused,
+    /// It may, and has no records then.
+    Allowed,
+}
+
+/// Reads rows of type `T` from CSV files.
+pub struct CsvSource<T> {
+    waiting: std::vec::IntoIter<Waiting>,
+    reading: Option<Reading<T>>,
+    openings: Vec<(PathBuf, Opening)>,
+    columns: PhantomData<fn() -> T>,
+}
+
+impl<T: FromFields> CsvSource<T> {
+    /// Opens all inputs and checks that they can be read and have the columns of `T`, except those in `ignored`.
+    ///
+    /// # Errors
+    /// The first input that cannot be read, and why.
+    pub async fn open(
+        inputs: Vec<CsvInput>,
+        dialect: &Dialect,
+        ignored: &[String],
+        empty: Empty,
+    ) -> Result<CsvSource<T>, CsvError> {
+        let mut waiting = Vec::with_capacity(inputs.len());
+        let mut openings = Vec::with_capacity(inputs.len());
+        for input in inputs {
+            match open::<T>(input.clone(), dialect, ignored).await {
+                Ok(opened) => {
+                    openings.push((input.path, opened.opening.clone()));
+                    waiting.push(Waiting::Opened(Box::new(opened)));
+                }
+                Err(CsvError::Opening { source: OpenError::Empty, .. }) if empty == Empty::Allowed => {
+                    waiting.push(Waiting::Empty(input));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(CsvSource { waiting: waiting.into_iter(), reading: None, openings, columns: PhantomData })
+    }
+
+    /// What was found at the beginning of each input: line end, byte order mark, columns.
+    pub fn openings(&self) -> &[(PathBuf, Opening)] {
+        &self.openings
+    }
+}
+
+async fn open<T: FromFields>(input: CsvInput, dialect: &Dialect, ignored: &[String]) -> Result<Opened, CsvError> {
+    let path = input.path.clone();
+    let failed = |source: std::io::Error| CsvError::File { path: path.clone(), what: explain(&source), source };
+    let mut file = File::open(&path).await.map_err(failed)?;
+    let metadata = file.metadata().await.map_err(failed)?;
+    if metadata.is_dir() {
+        let source = std::io::Error::from(std::io::ErrorKind::IsADirectory);
+        return Err(CsvError::File { path, what: "is a directory; name the files in it".into(), source });
+    }
+    let looks = metadata.is_file().then(|| Looks::of(&metadata));
+    let mut sample = Vec::new();
+    (&mut file).take(Opening::SAMPLE.0).read_to_end(&mut sample).await.map_err(failed)?;
+    let end = if (sample.len() as u64) < Opening::SAMPLE.0 { Input::Ended } else { Input::Open };
+    let opening = Opening::read(dialect, T::COLUMNS, &sample, end)
+        .map_err(|source| CsvError::Opening { path: path.clone(), source })?;
+    let columns = opening
+        .header()
+        .select(T::COLUMNS, ignored)
+        .map_err(|source| CsvError::Columns { path: path.clone(), source })?;
+    file.seek(std::io::SeekFrom::Start(0)).await.map_err(failed)?;
+    let decoder = Decoder::new(columns, dialect.quote());
+    Ok(Opened { input, file, looks, opening, decoder })
+}
+
+fn explain(error: &std::io::Error) -> String {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::NotFound => "there is no such file; check the path".into(),
+        ErrorKind::PermissionDenied => "may not be read; give this user read permission".into(),
+        ErrorKind::NotSeekable => "is a pipe; write it to a file first, so that a run can go on after a crash".into(),
+        _ => format!("cannot be read: {error}"),
+    }
+}
+
+/// An input that is being read.
+struct Reading<T> {
+    path: PathBuf,
+    file: File,
+    looks: Option<Looks>,
+    cutter: Cutter,
+    decoder: Decoder,
+    /// Of all bytes that were handed out.
+    fingerprint: Fingerprint,
+    /// Of all bytes up to the end of what was skipped of an over-long record.
+    ahead: Option<Fingerprint>,
+    lines: Lines,
+    /// A record that was cut and did not fit into the room.
+    pending: Option<Cut<T>>,
+}
+
+/// One record, whatever became of it, that waits for room.
+struct Cut<T> {
+    start: Position,
+    end: Position,
+    /// Its source bytes with the line end; none if it was over the limit for one record.
+    raw: Box<[u8]>,
+    what: Result<(T, u32), Reject>,
+    /// The fingerprint behind it, if it was over the limit for one record.
+    fingerprint: Option<Fingerprint>,
+}
+
+/// A batch being filled.
+struct Filling<T> {
+    start: Position,
+    end: Position,
+    items: Vec<gegendruck::Item<T>>,
+    rejects: Vec<Reject>,
+    /// All source bytes from `start` to `end`; none if it is one record over the limit.
+    block: Vec<u8>,
+    /// The fingerprint at `end`, if it does not follow from the block.
+    fingerprint: Option<Fingerprint>,
+}
+
+impl<T> Filling<T> {
+    fn take(&mut self, cut: Cut<T>) {
+        match cut.what {
+            Ok((value, len)) => self.items.push(gegendruck::Item { at: cut.start, len, value }),
+            Err(reject) => self.rejects.push(reject),
+        }
+        self.block.extend_from_slice(&cut.raw);
+        self.fingerprint = cut.fingerprint;
+        self.end = cut.end;
+    }
+
+    fn records(&self) -> u64 {
+        (self.items.len() + self.rejects.len()) as u64
+    }
+
+    fn bytes(&self) -> u64 {
+        self.end.byte - self.start.byte
+    }
+
+    /// True if nothing more can be added: it is full, or holds a record whose bytes were not kept.
+    fn is_full(&self, room: Room) -> bool {
+        // A blank line always fits: two bytes at most.
+        self.records() == room.records.0 || self.bytes() + 2 > room.bytes.0.max(2) || self.fingerprint.is_some()
+    }
+}
+
+impl<T: FromFields> Source for CsvSource<T> {
+    type Item = T;
+
+    async fn read(&mut self, room: Room) -> Result<Read<T>, SourceError> {
+        loop {
+            if self.reading.is_none() {
+                match self.waiting.next() {
+                    None => return Ok(Read::End),
+                    Some(Waiting::Empty(input)) => return nothing(&input).await,
+                    Some(Waiting::Opened(opened)) => self.reading = Some(begin(*opened).await?),
+                }
+            }
+            let Some(reading) = &mut self.reading else { continue };
+            let (read, over) = reading.read(room, "read").await?;
+            if over {
+                self.reading = None;
+            }
+            return Ok(read);
+        }
+    }
+}
+
+/// The one batch of an input without records.
+async fn nothing<T>(input: &CsvInput) -> Result<Read<T>, SourceError> {
+    let bytes = tokio::fs::read(&input.path).await.map_err(|error| SourceError {
+        message: format!("{}: {}", input.path.display(), explain(&error)),
+        source: Some(Box::new(error)),
+    })?;
+    if !bytes.is_empty() && bytes != BOM {
+        return Err(SourceError::new(format!("{}: was empty when it was opened, and is not now", input.path.display())));
+    }
+    let mut fingerprint = Fingerprint::default();
+    fingerprint.update(&bytes);
+    let start = Position { input: input.index, byte: 0, record: 1, line: 1 };
+    let at = Position { byte: bytes.len() as u64, ..start };
+    let checkpoint = Checkpoint { at, fingerprint: fingerprint.value(), lines: Lines::default(), complete: true };
+    // The mark is no record's: the span is empty where it ends.
+    let span = Span { start: at, end: at };
+    Ok(Read::Batch(SourceBatch { span, items: Vec::new(), rejects: Vec::new(), block: None, checkpoint }))
+}
+
+async fn begin<T>(opened: Opened) -> Result<Reading<T>, SourceError> {
+    let Opened { input, mut file, looks, opening, decoder } = opened;
+    let failed = |error: std::io::Error| SourceError {
+        message: format!("{}: {}", input.path.display(), explain(&error)),
+        source: Some(Box::new(error)),
+    };
+    let start = opening.start();
+    let (at, lines, fingerprint) = match input.start {
+        Some(start) => (start.at, start.lines, start.fingerprint),
+        None => {
+            let mut head = vec![0; start.byte as usize];
+            file.read_exact(&mut head).await.map_err(failed)?;
+            let mut fingerprint = Fingerprint::default();
+            fingerprint.update(&head);
+            let blank = opening.blank_lines();
+            (start, Lines { header: start.line - 1 - blank, blank, trailer: 0 }, fingerprint)
+        }
+    };
+    let at = Position { input: input.index, ..at };
+    file.seek(std::io::SeekFrom::Start(at.byte)).await.map_err(failed)?;
+    let cutter = Cutter::new(&opening, at);
+    let path = input.path;
+    Ok(Reading { path, file, looks, cutter, decoder, fingerprint, ahead: None, lines, pending: None })
+}
+
+impl<T: FromFields> Reading<T> {
+    /// The next batch, and whether it is the input's last.
+    async fn read(&mut self, room: Room, stage: &str) -> Result<(Read<T>, bool), SourceError> {
+        let at = self.pending.as_ref().map_or(self.cutter.position(), |cut| cut.start);
+        let block = Vec::with_capacity((room.records.0 as usize).saturating_mul(128).min(BLOCK));
+        let items = Vec::with_capacity((room.records.0 as usize).min(4096));
+        let mut filling = Filling { start: at, end: at, items, rejects: Vec::new(), block, fingerprint: None };
+        let mut over = false;
+        while !over && !filling.is_full(room) {
+            if self.pending.is_none() && !self.cut_into(&mut filling, room, stage) {
+                if self.cutter.is_done() {
+                    over = true;
+                } else {
+                    self.fill().await?;
+                }
+                continue;
+            }
+            let Some(cut) = self.pending.take() else { continue };
+            let fits = cut.end.byte - cut.start.byte <= room.bytes.0 - filling.bytes();
+            let alone = cut.fingerprint.is_some();
+            if fits && !(alone && filling.bytes() > 0) {
+                filling.take(cut);
+                continue;
+            }
+            let needs = gegendruck::Bytes(cut.end.byte - cut.start.byte);
+            self.pending = Some(cut);
+            if filling.bytes() == 0 {
+                return Ok((Read::Needs(needs), false));
+            }
+            break;
+        }
+        if over {
+            self.still_the_same().await?;
+        }
+        Ok((Read::Batch(self.finish(filling, over)), over))
+    }
+
+    /// Cuts records into the batch for as long as they fit; the first that does not is `pending` afterwards.
+    /// False if more bytes are needed first.
+    fn cut_into(&mut self, filling: &mut Filling<T>, room: Room, stage: &str) -> bool {
+        let Reading { cutter, decoder, fingerprint, ahead, lines, pending, .. } = self;
+        while !filling.is_full(room) {
+            let left = room.bytes.0 - filling.bytes();
+            let Some(item) = cutter.next() else { return false };
+            match item {
+                Item::Blank(raw) => {
+                    filling.block.extend_from_slice(raw);
+                    filling.end.byte += raw.len() as u64;
+                    filling.end.line += 1;
+                    lines.blank += 1;
+                }
+                Item::Skipped(raw) => {
+                    let behind = ahead.get_or_insert_with(|| {
+                        let mut behind = fingerprint.clone();
+                        behind.update(&filling.block);
+                        behind
+                    });
+                    behind.update(raw);
+                }
+                Item::Record(cut) => {
+                    let len = cut.record.text.len() as u32;
+                    let value = T::from_fields(&decoder.decode(&cut.record));
+                    let end = after(cut.at, cut.raw.len() as u64, cut.lines);
+                    if cut.raw.len() as u64 > left {
+                        let raw = cut.raw.into();
+                        let what = Ok((value, len));
+                        *pending = Some(Cut { start: cut.at, end, raw, what, fingerprint: None });
+                        return true;
+                    }
+                    filling.items.push(gegendruck::Item { at: cut.at, len, value });
+                    filling.block.extend_from_slice(cut.raw);
+                    filling.end = end;
+                }
+                Item::Refused(cut) => {
+                    let now = SystemTime::now();
+                    let reject = Reject {
+                        at: cut.at,
+                        len: cut.len,
+                        bytes: cut.bytes.into(),
+                        stage: stage.to_string().into(),
+                        reason: *cut.reason,
+                        attempts: 1,
+                        first: now,
+                        last: now,
+                    };
+                    let behind = ahead.take().map(|mut behind| {
+                        behind.update(cut.raw);
+                        behind
+                    });
+                    let raw: Box<[u8]> = if behind.is_some() { Box::default() } else { cut.raw.into() };
+                    let end_byte = behind.as_ref().map_or(cut.at.byte + cut.raw.len() as u64, Fingerprint::bytes);
+                    let end = after(cut.at, end_byte - cut.at.byte, cut.lines);
+                    *pending = Some(Cut { start: cut.at, end, raw, what: Err(reject), fingerprint: behind });
+                    return true;
+                }
+            }
+        }
+        true
+    }
+
+    /// Reads the next block of the file.
+    async fn fill(&mut self) -> Result<(), SourceError> {
+        let spare = &mut self.cutter.spare(BLOCK)[..BLOCK];
+        match self.file.read(spare).await {
+            Ok(0) => self.cutter.end(),
+            Ok(len) => self.cutter.filled(len),
+            Err(error) => {
+                let message = format!("{}: cannot be read on: {error}", self.path.display());
+                return Err(SourceError { message, source: Some(Box::new(error)) });
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, filling: Filling<T>, complete: bool) -> SourceBatch<T> {
+        match filling.fingerprint {
+            Some(fingerprint) => self.fingerprint = fingerprint,
+            None => self.fingerprint.update(&filling.block),
+        }
+        debug_assert_eq!(self.fingerprint.bytes(), filling.end.byte, "the fingerprint covers every byte once");
+        let checkpoint =
+            Checkpoint { at: filling.end, fingerprint: self.fingerprint.value(), lines: self.lines, complete };
+        let block = (!filling.items.is_empty()).then(|| Block::new(filling.start.byte, filling.block.into()));
+        let span = Span { start: filling.start, end: filling.end };
+        SourceBatch { span, items: filling.items, rejects: filling.rejects, block, checkpoint }
+    }
+
+    /// A file that changes while it is read is not the file that was checked.
+    async fn still_the_same(&mut self) -> Result<(), SourceError> {
+        let Some(before) = self.looks else { return Ok(()) };
+        let now = self.file.metadata().await.map(|metadata| Looks::of(&metadata)).ok();
+        if now == Some(before) {
+            return Ok(());
+        }
+        let now = now.map_or("it cannot be looked at".into(), |now| format!("it has {} bytes now", now.len));
+        Err(SourceError::new(format!(
+            "{}: the file changed while it was read ({} bytes at the start, {now}); start again when it is complete",
+            self.path.display(),
+            before.len
+        )))
+    }
+}
+
+/// The position behind a record of so many bytes and lines.
+fn after(at: Position, bytes: u64, lines: u64) -> Position {
+    Position { input: at.input, byte: at.byte + bytes, record: at.record + 1, line: at.line + lines }
+}

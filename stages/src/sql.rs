@@ -1,0 +1,462 @@
+//! The SQL sink: rows, rejects, progress and counts, in one transaction for each group.
+//!
+//! ```text
+//! group --> BEGIN IMMEDIATE --> fence --> rows --> rejects --> progress, counts --> COMMIT --> committed
+//!              ^                           |                                          |
+//!     busy: wait, once more     key exists: a reject, a duplicate,         outcome unknown: open again,
+//!                               or an update                               ask the ledger
+//! ```
+//!
+//! - A group is in the target as a whole or not at all: its rows are there if and only if its span is committed.
+//! - Equal keys are settled by the order of the source, inside a group and against the table. Batch sizes change nothing.
+//! - After an error other than a refused row, nothing more runs on that connection: its transaction may be gone, and a statement
+//!   outside of one would stay. The connection is closed, which rolls back what is open.
+//! - What belongs to SQLite alone is in `sqlite.rs`; another SQL target needs its own of that.
+
+mod limit;
+mod rows;
+mod sqlite;
+
+#[cfg(test)]
+mod tests;
+
+use std::marker::PhantomData;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use gegendruck::{Clock, Committed, Group, Position, Sink, SinkContext, SinkError, Tally};
+use gegendruck_checkpoints::{
+    LedgerError, Progress, Target, Ticket, Trouble, commits, complete, fence, totals, trouble, write_progress, write_rejects,
+};
+use sqlx::Executor;
+use sqlx::sqlite::SqliteConnection;
+
+pub use limit::{MaxErrors, MaxErrorsError};
+pub use sqlite::{TableState, check_table};
+
+use crate::value::Row;
+use rows::{Statements, Written};
+
+/// What becomes of a row whose key is in the table already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Conflict {
+    /// It is a reject, `key_exists`.
+    #[default]
+    Error,
+    /// It is a duplicate; the table keeps the row that it has.
+    Skip,
+    /// It replaces the row that the table has.
+    Update,
+}
+
+impl Conflict {
+    /// The word for it in flags and in the ledger.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Conflict::Error => "error",
+            Conflict::Skip => "skip",
+            Conflict::Update => "update",
+        }
+    }
+}
+
+impl std::str::FromStr for Conflict {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Conflict, String> {
+        [Conflict::Error, Conflict::Skip, Conflict::Update]
+            .into_iter()
+            .find(|conflict| conflict.as_str() == word)
+            .ok_or_else(|| format!("found {word}, expected error, skip or update"))
+    }
+}
+
+/// Whether a table that is not there is created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Create {
+    /// It is created.
+    #[default]
+    IfMissing,
+    /// It is an error.
+    Never,
+}
+
+/// Why rows cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SqlError {
+    /// There is no such table, and it is not to be created.
+    #[error("{}: there is no table {table}; create it, or leave out --no-create", path.display())]
+    NoTable {
+        /// The database.
+        path: PathBuf,
+        /// The table.
+        table: String,
+    },
+    /// The table is there, and rows do not fit into it.
+    #[error("{}: table {table} does not fit: {}; change the table, or name another one with --table", path.display(), differences.join("; "))]
+    TableDiffers {
+        /// The database.
+        path: PathBuf,
+        /// The table.
+        table: String,
+        /// What differs, each as "column: found, expected".
+        differences: Vec<String>,
+    },
+    /// The database failed.
+    #[error("{}: {trouble}", path.display())]
+    Database {
+        /// The database.
+        path: PathBuf,
+        /// The kind of trouble.
+        trouble: Trouble,
+        /// The cause.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The ledger failed, or the run was taken over.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+/// Settings of a [`SqlSink`].
+#[derive(Clone, Debug)]
+#[must_use = "open it"]
+pub struct SqlSinkBuilder<T> {
+    target: Target,
+    ticket: Ticket,
+    table: String,
+    stage: String,
+    conflict: Conflict,
+    create: Create,
+    max_errors: MaxErrors,
+    retry_for: Duration,
+    finish: Vec<String>,
+    rows: PhantomData<fn(T)>,
+    #[cfg(test)]
+    faults: tests::Faults,
+}
+
+impl<T: Row> SqlSinkBuilder<T> {
+    /// The table's name; default: the one that the rows name.
+    pub fn table(mut self, name: impl Into<String>) -> Self {
+        self.table = name.into();
+        self
+    }
+
+    /// The sink's name in rejects; default: `store`.
+    pub fn stage(mut self, name: impl Into<String>) -> Self {
+        self.stage = name.into();
+        self
+    }
+
+    /// What becomes of rows whose key exists; default: they are rejects.
+    pub fn on_conflict(mut self, conflict: Conflict) -> Self {
+        self.conflict = conflict;
+        self
+    }
+
+    /// Whether a missing table is created; default: it is.
+    pub fn create(mut self, create: Create) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// How many rejects a run may have; default: [`MaxErrors::Default`].
+    pub fn max_errors(mut self, max_errors: MaxErrors) -> Self {
+        self.max_errors = max_errors;
+        self
+    }
+
+    /// How long it waits for a database that somebody else holds; default: 15 minutes.
+    pub fn retry_for(mut self, retry_for: Duration) -> Self {
+        self.retry_for = retry_for;
+        self
+    }
+
+    /// Adds statements that run in the transaction that completes the run, in the order in which they are added.
+    pub fn finish(mut self, statements: impl Into<String>) -> Self {
+        self.finish.push(statements.into());
+        self
+    }
+
+    async fn connect(&self) -> Result<SqliteConnection, sqlx::Error> {
+        let connection = self.target.connect().await?;
+        #[cfg(test)]
+        let connection = self.faults.install(connection).await;
+        Ok(connection)
+    }
+
+    /// Opens the target, and creates the table if it is missing.
+    ///
+    /// # Errors
+    /// The table does not fit, the run was taken over, or the database failed.
+    ///
+    /// # Cancel safety
+    /// Dropped, the table was created or not.
+    pub async fn open(self) -> Result<SqlSink<T>, SqlError> {
+        let path = self.target.path().to_path_buf();
+        let failed = |source| SqlError::Database { path: path.clone(), trouble: trouble(&source), source };
+        let mut connection = self.connect().await.map_err(failed)?;
+        let statements = Statements::new(&T::TABLE, &self.table);
+        if let TableState::Missing = check_table(&self.target, &T::TABLE, &self.table).await? {
+            if self.create == Create::Never {
+                return Err(SqlError::NoTable { path, table: self.table });
+            }
+            let ddl = sqlite::create_table(&T::TABLE, &self.table);
+            sqlx::raw_sql(&ddl).execute(&mut connection).await.map_err(failed)?;
+        }
+        let total = totals(&mut connection, &self.ticket).await?;
+        let floor = sqlite::highest_row(&mut connection, &T::TABLE, &self.table).await.map_err(failed)?;
+        let connection = Some(connection);
+        Ok(SqlSink { connection, statements, total, floor, inserted: 0, settings: self })
+    }
+}
+
+/// Writes rows of type `T` into a table, with the run's ledger beside it.
+pub struct SqlSink<T> {
+    settings: SqlSinkBuilder<T>,
+    statements: Statements,
+    /// In no transaction. Taken out for each one, and put back when that has ended well.
+    connection: Option<SqliteConnection>,
+    /// The run's counts over all attempts, as far as they are committed.
+    total: Tally,
+    /// The highest row number before this attempt, if row numbers only grow.
+    floor: Option<i64>,
+    /// Rows that this attempt added.
+    inserted: u64,
+}
+
+impl<T: Row> SqlSink<T> {
+    /// A sink for the run that `ticket` may write.
+    pub fn builder(target: &Target, ticket: &Ticket) -> SqlSinkBuilder<T> {
+        SqlSinkBuilder {
+            target: target.clone(),
+            ticket: ticket.clone(),
+            table: T::TABLE.name.into(),
+            stage: "store".into(),
+            conflict: Conflict::default(),
+            create: Create::default(),
+            max_errors: MaxErrors::Default,
+            retry_for: Duration::from_secs(15 * 60),
+            finish: Vec::new(),
+            rows: PhantomData,
+            #[cfg(test)]
+            faults: tests::Faults::default(),
+        }
+    }
+}
+
+/// Why a transaction did not take.
+#[derive(Debug)]
+enum Failed {
+    /// Somebody else holds the database. Nothing was written.
+    Busy,
+    /// It was sent to be committed, and what became of it is unknown. It would be the run's commit of that number.
+    Unknown { number: u64, trouble: Trouble },
+    /// Nothing was written.
+    Target(Trouble),
+    /// Nothing was written.
+    Sink(SinkError),
+}
+
+impl From<sqlx::Error> for Failed {
+    fn from(error: sqlx::Error) -> Failed {
+        match trouble(&error) {
+            Trouble::Busy => Failed::Busy,
+            other => Failed::Target(other),
+        }
+    }
+}
+
+impl From<LedgerError> for Failed {
+    fn from(error: LedgerError) -> Failed {
+        match error {
+            LedgerError::Database { trouble: Trouble::Busy, .. } => Failed::Busy,
+            LedgerError::Database { trouble, .. } => Failed::Target(trouble),
+            LedgerError::Fenced { .. } => Failed::Sink(SinkError::Fenced(error.to_string())),
+            LedgerError::Unbalanced { .. } => Failed::Sink(SinkError::Unbalanced(error.to_string())),
+            other => Failed::Sink(SinkError::Target(other.to_string())),
+        }
+    }
+}
+
+impl<T: Row + Send + Sync + 'static> SqlSink<T> {
+    /// A transaction that holds the database's one write lock.
+    async fn begin(&mut self) -> Result<SqliteConnection, Failed> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.settings.connect().await?,
+        };
+        sqlx::query("BEGIN IMMEDIATE").execute(&mut connection).await?;
+        Ok(connection)
+    }
+
+    async fn end(&mut self, mut connection: SqliteConnection, number: u64) -> Result<(), Failed> {
+        match sqlx::query("COMMIT").execute(&mut connection).await {
+            Ok(_) => {
+                self.connection = Some(connection);
+                Ok(())
+            }
+            Err(error) => Err(Failed::Unknown { number, trouble: trouble(&error) }),
+        }
+    }
+
+    /// Writes a group in one transaction.
+    async fn write(&mut self, group: &Group<T>) -> Result<(Written, Committed), Failed> {
+        let mut connection = self.begin().await?;
+        let number = fence(&mut connection, &self.settings.ticket).await?;
+        let conflict = self.settings.conflict;
+        let written = rows::write(&mut connection, &self.statements, conflict, &self.settings.stage, group).await?;
+        let tally = Tally {
+            read: group.amount.records,
+            stored: written.stored,
+            updated: written.updated,
+            rejected: (group.rejects.len() + written.rejects.len()) as u64,
+            filtered: group.filtered.total(),
+            duplicate: written.duplicate,
+        };
+        let rejects = group.rejects.iter().chain(&written.rejects);
+        let judged = self.settings.max_errors.judge(group.start, &self.total, &tally, rejects);
+        let stop = judged.map_err(Failed::Sink)?;
+        write_rejects(&mut connection, &self.settings.ticket, &group.rejects).await?;
+        write_rejects(&mut connection, &self.settings.ticket, &written.rejects).await?;
+        let progress = Progress { tally: &tally, filtered: &group.filtered, checkpoints: &group.checkpoints };
+        write_progress(&mut connection, &self.settings.ticket, progress).await?;
+        let committed = Committed { tally, stop };
+        match self.end(connection, number).await {
+            Err(Failed::Unknown { number, trouble }) => match self.was_committed(number).await? {
+                true => Ok((written, committed)),
+                false => Err(Failed::Target(trouble)),
+            },
+            ended => ended.map(|()| (written, committed)),
+        }
+    }
+
+    /// Whether the run's commit of that number was made. Waits for the old session to be gone.
+    async fn was_committed(&mut self, number: u64) -> Result<bool, Failed> {
+        let mut connection = self.begin().await?;
+        let (commits, _) = commits(&mut connection, &self.settings.ticket).await?;
+        sqlx::query("ROLLBACK").execute(&mut connection).await?;
+        self.connection = Some(connection);
+        Ok(commits >= number)
+    }
+
+    /// Completes the run in one transaction.
+    async fn finish(&mut self) -> Result<(), Failed> {
+        let mut connection = self.begin().await?;
+        let number = fence(&mut connection, &self.settings.ticket).await?;
+        if let Some(floor) = self.floor {
+            let added = sqlite::rows_above(&mut connection, &self.settings.table, floor).await?;
+            if added != self.inserted {
+                let words = format!(
+                    "table {} has {added} new rows, expected {}; somebody else writes it",
+                    self.settings.table, self.inserted
+                );
+                return Err(Failed::Sink(SinkError::Unbalanced(words)));
+            }
+        }
+        for statements in &self.settings.finish {
+            connection.execute(statements.as_str()).await?;
+        }
+        let total = complete(&mut connection, &self.settings.ticket).await?;
+        if total != self.total {
+            let words = format!("the ledger has {total:?}, expected {:?}", self.total);
+            return Err(Failed::Sink(SinkError::Unbalanced(words)));
+        }
+        match self.end(connection, number).await {
+            Err(Failed::Unknown { number, trouble }) => match self.was_committed(number).await? {
+                true => Ok(()),
+                false => Err(Failed::Target(trouble)),
+            },
+            ended => ended,
+        }
+    }
+
+    /// The error that ends the run, for the group that begins at `at`.
+    fn error(&self, failed: Failed, at: Option<Position>) -> SinkError {
+        let trouble = match failed {
+            Failed::Sink(error) => return error,
+            Failed::Busy => Trouble::Busy,
+            Failed::Target(trouble) | Failed::Unknown { trouble, .. } => trouble,
+        };
+        let path = self.settings.target.path().display();
+        let goes_on = match at {
+            Some(at) => format!("the run goes on at {at}"),
+            None => "all records are committed, the run is completed then".into(),
+        };
+        SinkError::Target(format!("{path}: {trouble}; {goes_on}"))
+    }
+}
+
+/// Waits between tries, longer each time, until the time for it is over.
+struct Patience {
+    clock: Clock,
+    limit: Duration,
+    next: Duration,
+}
+
+impl Patience {
+    fn new(limit: Duration) -> Patience {
+        Patience { clock: Clock::start(), limit, next: Duration::from_millis(20) }
+    }
+
+    /// The next wait, or `None` if the time is over.
+    fn wait(&mut self) -> Option<Duration> {
+        let left = self.limit.checked_sub(self.clock.now().since(Default::default()))?;
+        let wait = self.next.min(left);
+        self.next = (self.next * 2).min(Duration::from_secs(1));
+        (!wait.is_zero()).then_some(wait)
+    }
+}
+
+impl<T: Row + Send + Sync + 'static> SqlSink<T> {
+    async fn commit_group(
+        &mut self,
+        group: &Group<T>,
+        context: Option<&SinkContext>,
+    ) -> Result<Committed, SinkError> {
+        let mut patience = Patience::new(self.settings.retry_for);
+        loop {
+            match self.write(group).await {
+                Ok((written, committed)) => {
+                    self.total.add(&committed.tally);
+                    self.inserted += written.inserted;
+                    return Ok(committed);
+                }
+                Err(Failed::Busy) => {
+                    let Some(wait) = patience.wait() else {
+                        return Err(self.error(Failed::Busy, Some(group.start)));
+                    };
+                    let wait = tokio::time::sleep(wait);
+                    match context {
+                        Some(context) => context.paused(wait).await,
+                        None => wait.await,
+                    }
+                }
+                Err(failed) => return Err(self.error(failed, Some(group.start))),
+            }
+        }
+    }
+}
+
+impl<T: Row + Send + Sync + 'static> Sink<T> for SqlSink<T> {
+    async fn commit(&mut self, group: Group<T>, context: &SinkContext) -> Result<Committed, SinkError> {
+        self.commit_group(&group, Some(context)).await
+    }
+
+    async fn complete(&mut self, _total: &Tally) -> Result<(), SinkError> {
+        self.settings.max_errors.judge_at_end(&self.total)?;
+        let mut patience = Patience::new(self.settings.retry_for);
+        loop {
+            match self.finish().await {
+                Ok(()) => return Ok(()),
+                Err(Failed::Busy) => {
+                    let Some(wait) = patience.wait() else { return Err(self.error(Failed::Busy, None)) };
+                    tokio::time::sleep(wait).await;
+                }
+                Err(failed) => return Err(self.error(failed, None)),
+            }
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! What is SQLite's own: how tables are created and compared, and how rows are written.
+
+use std::collections::BTreeSet;
+
+use gegendruck_checkpoints::{Target, trouble};
+use sqlx::sqlite::{SqliteArguments, SqliteConnection};
+use sqlx::{Arguments, Row as _};
+
+use super::SqlError;
+use crate::value::{Column, ColumnType, Table, Value};
+
+/// Most values that one statement may bind.
+const MOST_VALUES: usize = 32_766;
+/// Most rows that one statement inserts: beyond it nothing is gained, and a refused row costs more.
+const MOST_ROWS: usize = 64;
+
+/// A table as it is in the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableState {
+    /// It is not there.
+    Missing,
+    /// It is there, and rows fit into it.
+    Fits,
+}
+
+/// Compares the table called `name` in `target` with `table`. Only reads; a target that is not there has no tables.
+///
+/// # Errors
+/// Rows of `table` do not fit, or the database failed.
+///
+/// # Cancel safety
+/// Only reads.
+pub async fn check_table(target: &Target, table: &Table, name: &str) -> Result<TableState, SqlError> {
+    if !target.exists() {
+        return Ok(TableState::Missing);
+    }
+    let path = target.path().to_path_buf();
+    let compare = async || {
+        let mut connection = target.connect_to_read().await?;
+        compare(&mut connection, table, name).await
+    };
+    let compared = compare().await.map_err(|source| SqlError::Database {
+        path: path.clone(),
+        trouble: trouble(&source),
+        source,
+    })?;
+    match compared {
+        None => Ok(TableState::Missing),
+        Some(differences) if differences.is_empty() => Ok(TableState::Fits),
+        Some(differences) => Err(SqlError::TableDiffers { path, table: name.into(), differences }),
+    }
+}
+
+/// A column as the database describes it.
+struct Found {
+    name: String,
+    ty: String,
+    required: bool,
+    has_default: bool,
+    key: bool,
+    generated: bool,
+}
+
+/// How the table differs; `None` if it is not there.
+async fn compare(
+    connection: &mut SqliteConnection,
+    table: &Table,
+    name: &str,
+) -> Result<Option<Vec<String>>, sqlx::Error> {
+    let schema: Option<(String, String)> = sqlx::query_as(
+        "SELECT type, sql FROM sqlite_schema WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')",
+    )
+    .bind(name)
+    .fetch_optional(&mut *connection)
+    .await?;
+    let Some((kind, sql)) = schema else { return Ok(None) };
+    if kind == "view" {
+        return Ok(Some(vec![format!("{name}: found a view, expected a table")]));
+    }
+    let rows = sqlx::query("SELECT name, type, \"notnull\", dflt_value, pk, hidden FROM pragma_table_xinfo(?)")
+        .bind(name)
+        .fetch_all(&mut *connection)
+        .await?;
+    let mut columns = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let number = |column: &str| row.try_get::<i64, _>(column).map(|number| number != 0);
+        columns.push(Found {
+            name: row.try_get("name")?,
+            ty: row.try_get::<String, _>("type")?.to_ascii_uppercase(),
+            required: number("notnull")?,
+            has_default: row.try_get::<Option<String>, _>("dflt_value")?.is_some(),
+            key: number("pk")?,
+            generated: number("hidden")?,
+        });
+    }
+    let mut differences = Vec::new();
+    for column in table.columns {
+        let found = columns.iter().find(|found| found.name.eq_ignore_ascii_case(column.name));
+        compare_column(column, found, &sql, &mut differences);
+    }
+    for found in &columns {
+        let known = table.columns.iter().any(|column| column.name.eq_ignore_ascii_case(&found.name));
+        let needs_value = found.required && !found.has_default && !found.generated;
+        if !known && needs_value {
+            differences.push(format!("{}: found NOT NULL without a default, expected no such column", found.name));
+        }
+    }
+    if !table.key.is_empty() && !has_key(connection, table, name, &columns).await? {
+        let key = table.key.join(", ");
+        differences.push(format!("key: found none on exactly ({key}), expected a primary key or unique index"));
+    }
+    Ok(Some(differences))
+}
+
+fn compare_column(column: &Column, found: Option<&Found>, sql: &str, differences: &mut Vec<String>) {
+    let name = column.name;
+    let Some(found) = found else {
+        differences.push(format!("{name}: found no such column, expected {}", words(column.ty)));
+        return;
+    };
+    let expected_integer = matches!(column.ty, ColumnType::Integer | ColumnType::Decimal { .. });
+    // As SQLite tells the affinity of a column.
+    let is_integer = found.ty.contains("INT");
+    let is_text = !is_integer && ["CHAR", "CLOB", "TEXT"].iter().any(|part| found.ty.contains(part));
+    if found.generated || (expected_integer && !is_integer) || (!expected_integer && !is_text) {
+        let ty = if found.generated { "a generated column" } else { found.ty.as_str() };
+        differences.push(format!("{name}: found {ty}, expected {}", words(column.ty)));
+    }
+    if found.required && column.nullable {
+        differences.push(format!("{name}: found NOT NULL, expected that it may be NULL"));
+    }
+    if let ColumnType::Decimal { precision, scale } = column.ty
+        && let Some(found) = scale_in(sql, name)
+        && found != format!("decimal({precision},{scale})")
+    {
+        differences.push(format!("{name}: found {found}, expected decimal({precision},{scale})"));
+    }
+}
+
+fn words(ty: ColumnType) -> String {
+    match ty {
+        ColumnType::Decimal { precision, scale } => format!("INTEGER for decimal({precision},{scale})"),
+        ColumnType::Integer => "INTEGER".into(),
+        ColumnType::Text | ColumnType::Date | ColumnType::Timestamp => "TEXT".into(),
+    }
+}
+
+/// The `decimal(p,s)` that the table's definition says of a column, if this program has created it.
+fn scale_in(sql: &str, column: &str) -> Option<String> {
+    let start = format!("{} ", quoted(column));
+    let line = sql.lines().map(str::trim_start).find(|line| line.starts_with(&start))?;
+    let words = line.split_once("/* ")?.1.split(' ').next()?;
+    words.starts_with("decimal(").then(|| words.to_string())
+}
+
+/// True if the table's primary key, or one of its unique indexes, is on exactly the key's columns, compared byte by byte.
+async fn has_key(
+    connection: &mut SqliteConnection,
+    table: &Table,
+    name: &str,
+    columns: &[Found],
+) -> Result<bool, sqlx::Error> {
+    let expected: BTreeSet<String> = table.key.iter().map(|column| column.to_ascii_lowercase()).collect();
+    let primary: BTreeSet<String> =
+        columns.iter().filter(|found| found.key).map(|found| found.name.to_ascii_lowercase()).collect();
+    let indexes: Vec<(String, i64, i64, String)> =
+        sqlx::query_as("SELECT name, \"unique\", partial, origin FROM pragma_index_list(?)")
+            .bind(name)
+            .fetch_all(&mut *connection)
+            .await?;
+    // A primary key that is the row number itself has no index.
+    if primary == expected && !indexes.iter().any(|(_, _, _, origin)| origin == "pk") {
+        return Ok(true);
+    }
+    for (index, unique, partial, _) in indexes {
+        if unique == 0 || partial != 0 {
+            continue;
+        }
+        let parts: Vec<(Option<String>, String)> =
+            sqlx::query_as("SELECT name, coll FROM pragma_index_xinfo(?) WHERE key = 1")
+                .bind(&index)
+                .fetch_all(&mut *connection)
+                .await?;
+        let binary = parts.iter().all(|(_, collation)| collation == "BINARY");
+        let parts: Option<BTreeSet<String>> =
+            parts.into_iter().map(|(name, _)| name.map(|name| name.to_ascii_lowercase())).collect();
+        if binary && parts.as_ref() == Some(&expected) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The statement that creates the table.
+pub(super) fn create_table(table: &Table, name: &str) -> String {
+    table.sqlite_ddl(name)
+}
+
+/// The highest row number, if new rows get higher ones.
+pub(super) async fn highest_row(
+    connection: &mut SqliteConnection,
+    table: &Table,
+    name: &str,
+) -> Result<Option<i64>, sqlx::Error> {
+    let number: Option<String> =
+        sqlx::query_scalar("SELECT name FROM pragma_table_info(?) WHERE pk = 1 AND upper(type) = 'INTEGER'")
+            .bind(name)
+            .fetch_optional(&mut *connection)
+            .await?;
+    let without: Option<i64> = sqlx::query_scalar("SELECT wr FROM pragma_table_list WHERE schema = 'main' AND name = ?")
+        .bind(name)
+        .fetch_optional(&mut *connection)
+        .await?;
+    if number.is_some() || without != Some(0) || table.position("rowid").is_some() {
+        return Ok(None);
+    }
+    sqlx::query_scalar(&format!("SELECT coalesce(max(rowid), 0) FROM {}", quoted(name))).fetch_one(connection).await
+}
+
+/// How many rows have a higher number.
+pub(super) async fn rows_above(
+    connection: &mut SqliteConnection,
+    name: &str,
+    floor: i64,
+) -> Result<u64, sqlx::Error> {
+    let rows: i64 = sqlx::query_scalar(&format!("SELECT count(*) FROM {} WHERE rowid > ?", quoted(name)))
+        .bind(floor)
+        .fetch_one(connection)
+        .await?;
+    Ok(rows.unsigned_abs())
+}
+
+/// The texts of the statements that write rows of one table.
+///
+/// Each says `OR ABORT`, which overrides what the table's definition says about conflicts: a statement that refuses a row leaves
+/// nothing behind, and its transaction goes on.
+#[derive(Debug)]
+pub(super) struct Texts {
+    table: String,
+    columns: Vec<String>,
+    key: Vec<String>,
+    /// By power of two: so many rows in one statement.
+    plain: Vec<String>,
+}
+
+impl Texts {
+    pub(super) fn new(table: &Table, name: &str) -> Texts {
+        let quote = |names: &mut dyn Iterator<Item = &'static str>| names.map(quoted).collect::<Vec<_>>();
+        let columns = quote(&mut table.columns.iter().map(|column| column.name));
+        let key = quote(&mut table.key.iter().copied());
+        let mut texts = Texts { table: quoted(name), columns, key, plain: Vec::new() };
+        let powers = texts.most_rows().ilog2();
+        texts.plain = (0..=powers).map(|power| texts.insert(1 << power)).collect();
+        texts
+    }
+
+    /// Most rows of one statement, a power of two.
+    pub(super) fn most_rows(&self) -> usize {
+        let most = (MOST_VALUES / self.columns.len().max(1)).clamp(1, MOST_ROWS);
+        1 << most.ilog2()
+    }
+
+    fn insert(&self, rows: usize) -> String {
+        let row = format!("({})", vec!["?"; self.columns.len()].join(","));
+        let rows = vec![row; rows].join(",");
+        format!("INSERT OR ABORT INTO {} ({}) VALUES {rows}", self.table, self.columns.join(", "))
+    }
+
+    /// Inserts `2^power` rows; a row that the table refuses is an error.
+    pub(super) fn plain(&self, power: u32) -> &str {
+        &self.plain[power as usize]
+    }
+
+    /// Inserts those of `2^power` rows whose key is not there, and gives their keys.
+    pub(super) fn new_keys(&self, power: u32) -> String {
+        let key = self.key.join(", ");
+        format!("{} ON CONFLICT ({key}) DO NOTHING RETURNING {key}", self.plain(power))
+    }
+
+    /// Inserts one row if its key is not there.
+    pub(super) fn if_new(&self) -> String {
+        if self.key.is_empty() {
+            return self.plain(0).into();
+        }
+        format!("{} ON CONFLICT ({}) DO NOTHING", self.plain(0), self.key.join(", "))
+    }
+
+    /// Inserts `2^power` rows, or puts them in the place of those with their keys.
+    pub(super) fn replace(&self, power: u32) -> String {
+        let key = self.key.join(", ");
+        let rest: Vec<String> = self
+            .columns
+            .iter()
+            .filter(|column| !self.key.contains(column))
+            .map(|column| format!("{column} = excluded.{column}"))
+            .collect();
+        let action = match rest.as_slice() {
+            [] => "NOTHING".to_string(),
+            rest => format!("UPDATE SET {}", rest.join(", ")),
+        };
+        format!("{} ON CONFLICT ({key}) DO {action}", self.plain(power))
+    }
+}
+
+/// Moves one row's values to what a statement binds.
+pub(super) fn bind<'a>(arguments: &mut SqliteArguments<'a>, values: &mut Vec<Value<'a>>) -> Result<(), sqlx::Error> {
+    for value in values.drain(..) {
+        let added = match value {
+            Value::Null => arguments.add(None::<i64>),
+            Value::Integer(integer) => arguments.add(integer),
+            Value::Text(text) => arguments.add(text),
+        };
+        added.map_err(sqlx::Error::Encode)?;
+    }
+    Ok(())
+}
+
+/// An identifier that is taken as it is written, whatever is in it.
+fn quoted(identifier: impl AsRef<str>) -> String {
+    format!("\"{}\"", identifier.as_ref().replace('"', "\"\""))
+}

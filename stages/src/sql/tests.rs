@@ -1,0 +1,403 @@
+//! Imports of a few lines into real databases: through every batch size, every conflict mode, and every place to fail at.
+
+mod kit;
+
+use std::time::Duration;
+
+use gegendruck::{Sink, SinkError};
+use gegendruck_checkpoints::{Accept, Decision, Ledger};
+
+use super::{Conflict, MaxErrors, SqlError, TableState, check_table};
+use kit::{ENTRIES, Entry, Import, World, attempt, lines};
+
+pub(super) use kit::Faults;
+
+/// Keys twice in one group, over groups, and a third time; a refused and a filtered record between them.
+const INPUT: &str = "a,1\nb,2\na,3\n!bad\nc,4\n#left out\nb,5\na,6\nd,7\n";
+
+#[track_caller]
+fn check(name: &str, conflict: Conflict, input: &str, expected: &str) {
+    for batch in [1, 2, 3, 7, 5_000] {
+        kit::run(async {
+            let world = World::new(input);
+            let outcome = world.import(Import { batch, conflict, ..Import::default() }).await;
+            assert_eq!(outcome, Ok(()), "{name}, batch {batch}");
+            assert_eq!(world.dump().await, expected, "{name}, batch {batch}");
+        });
+    }
+}
+
+#[test]
+fn the_first_of_equal_keys_is_stored_and_the_others_are_rejects_with_their_source_bytes() {
+    let expected = "\
+a=1 b=2 c=4 d=7
+3 key_exists `a,3`
+4 bad `!bad`
+7 key_exists `b,5`
+8 key_exists `a,6`
+read 9 = stored 4 (updated 0) + rejected 4 + filtered 1 + duplicate 0; complete, exit 1";
+    check("error", Conflict::Error, INPUT, expected);
+}
+
+#[test]
+fn the_first_of_equal_keys_is_stored_and_the_others_are_duplicates() {
+    let expected = "\
+a=1 b=2 c=4 d=7
+4 bad `!bad`
+read 9 = stored 4 (updated 0) + rejected 1 + filtered 1 + duplicate 3; complete, exit 1";
+    check("skip", Conflict::Skip, INPUT, expected);
+}
+
+#[test]
+fn the_last_of_equal_keys_is_what_the_table_has() {
+    let expected = "\
+a=6 b=5 c=4 d=7
+4 bad `!bad`
+read 9 = stored 7 (updated 3) + rejected 1 + filtered 1 + duplicate 0; complete, exit 1";
+    check("update", Conflict::Update, INPUT, expected);
+}
+
+#[test]
+fn rows_of_one_record_are_stored_as_a_whole_or_not_at_all() {
+    let input = "a|b,1\nc|a|d,2\ne,3\nc|f,4\ng|g,5\n";
+    let expected = "\
+a=1 b=1 c=4 e=3 f=4
+2 key_exists `c|a|d,2`
+5 key_exists `g|g,5`
+read 5 = stored 3 (updated 0) + rejected 2 + filtered 0 + duplicate 0; complete, exit 1";
+    check("error", Conflict::Error, input, expected);
+    let expected = "\
+a=1 b=1 c=2 d=2 e=3 f=4 g=5
+
+read 5 = stored 5 (updated 0) + rejected 0 + filtered 0 + duplicate 0; complete, exit 0";
+    check("skip", Conflict::Skip, input, expected);
+    let expected = "\
+a=2 b=1 c=4 d=2 e=3 f=4 g=5
+
+read 5 = stored 5 (updated 3) + rejected 0 + filtered 0 + duplicate 0; complete, exit 0";
+    check("update", Conflict::Update, input, expected);
+}
+
+#[test]
+fn a_row_that_breaks_another_rule_of_the_table_is_a_reject_and_harms_no_neighbour() {
+    let ddl = "CREATE TABLE entries (key TEXT PRIMARY KEY ON CONFLICT REPLACE, value INTEGER UNIQUE CHECK (value < 100)) STRICT";
+    for conflict in [Conflict::Error, Conflict::Skip, Conflict::Update] {
+        for batch in [1, 7, 5_000] {
+            kit::run(async {
+                let world = World::new("a,1\nb,200\nc,1\nd,4\ne,5\n");
+                world.execute(ddl).await;
+                let outcome = world.import(Import { batch, conflict, ..Import::default() }).await;
+                assert_eq!(outcome, Ok(()));
+                let expected = "\
+a=1 d=4 e=5
+2 constraint `b,200`
+3 constraint `c,1`
+read 5 = stored 3 (updated 0) + rejected 2 + filtered 0 + duplicate 0; complete, exit 1";
+                assert_eq!(world.dump().await, expected, "{conflict:?}, batch {batch}");
+            });
+        }
+    }
+}
+
+#[test]
+fn what_the_table_says_about_conflicts_does_not_replace_rows() {
+    let ddl = "CREATE TABLE entries (key TEXT PRIMARY KEY ON CONFLICT REPLACE, value INTEGER) STRICT";
+    kit::run(async {
+        let world = World::new("a,1\na,2\n");
+        world.execute(ddl).await;
+        world.import(Import::default()).await.unwrap();
+        assert!(world.dump().await.starts_with("a=1\n2 key_exists `a,2`\n"));
+    });
+}
+
+#[test]
+fn a_trigger_that_drops_rows_stops_the_run_and_nothing_of_the_group_stays() {
+    kit::run(async {
+        for action in ["RAISE(IGNORE)", "RAISE(ROLLBACK, 'no')", "RAISE(ABORT, 'no')"] {
+            let world = World::new("a,1\nb,2\nc,3\n");
+            world.execute("CREATE TABLE entries (key TEXT PRIMARY KEY, value INTEGER) STRICT").await;
+            let trigger = format!(
+                "CREATE TRIGGER t BEFORE INSERT ON entries WHEN new.key = 'b' BEGIN SELECT {action}; END"
+            );
+            world.execute(&trigger).await;
+            let error = world.import(Import::default()).await.unwrap_err();
+            assert!(error.contains("trigger"), "{error}");
+            assert_eq!(world.rows().await, "", "{action}");
+        }
+    });
+}
+
+#[test]
+fn a_run_that_fails_at_any_step_and_is_gone_on_with_ends_like_a_clean_one() {
+    for conflict in [Conflict::Error, Conflict::Update] {
+        kit::run(async {
+            let input = format!("{INPUT}{}", lines(40));
+            let clean = World::new(&input);
+            let import = Import { batch: 9, conflict, finish: Some("CREATE TABLE done AS SELECT count(*) n FROM entries"), ..Import::default() };
+            clean.import(import.clone()).await.unwrap();
+            let expected = clean.dump().await;
+            let (mut step, mut failures) = (1, 0);
+            loop {
+                let world = World::new(&input);
+                let faults = Faults::after(step);
+                let first = world.import(Import { faults: faults.clone(), ..import.clone() }).await;
+                if first.is_err() {
+                    failures += 1;
+                    world.import(Import { batch: 4, ..import.clone() }).await.unwrap();
+                }
+                assert_eq!(world.dump().await, expected, "step {step}");
+                if !faults.fired() {
+                    break;
+                }
+                step += 53;
+            }
+            assert!(failures > 30, "only {failures} steps failed");
+        });
+    }
+}
+
+#[test]
+fn a_commit_that_is_dropped_at_any_poll_is_there_as_a_whole_or_not_at_all() {
+    kit::run(async {
+        let input = lines(300);
+        let clean = World::new(&input);
+        clean.import(Import { batch: 100, ..Import::default() }).await.unwrap();
+        let expected = clean.dump().await;
+        let mut polls = 1;
+        loop {
+            let world = World::new(&input);
+            let dropped = world.import(Import { batch: 100, polls: Some(polls), ..Import::default() }).await;
+            let committed = world.committed().await;
+            assert!(committed % 100 == 0, "{committed} records");
+            if dropped.is_ok() {
+                break;
+            }
+            if !world.dump().await.contains("; complete") {
+                world.import(Import::default()).await.unwrap();
+            }
+            assert_eq!(world.dump().await, expected, "{polls} polls");
+            polls += 1;
+        }
+        assert!(polls > 20, "only {polls} polls");
+    });
+}
+
+#[test]
+fn c27_disk_full_is_named_and_the_run_goes_on_when_there_is_room() {
+    kit::run(async {
+        let input = lines(10_000);
+        let clean = World::new(&input);
+        clean.import(Import { batch: 1_000, ..Import::default() }).await.unwrap();
+        let world = World::new(&input);
+        let error =
+            world.import(Import { batch: 1_000, max_pages: Some(70), ..Import::default() }).await.unwrap_err();
+        assert!(error.contains("disk full; make room"), "{error}");
+        assert!(error.contains("the run goes on at record "), "{error}");
+        let committed = world.committed().await;
+        assert!(committed > 0 && committed % 1_000 == 0, "{committed} records");
+        assert_eq!(world.rows().await.split(' ').count() as u64, committed, "no row outside a transaction");
+        world.import(Import { batch: 500, ..Import::default() }).await.unwrap();
+        assert_eq!(world.dump().await, clean.dump().await);
+    });
+}
+
+#[test]
+fn c16_counters_pass_two_to_the_31st() {
+    kit::run(async {
+        let world = World::new(&lines(40));
+        world.import(Import { batch: 20, stop_after: Some(1), ..Import::default() }).await.unwrap_err();
+        let preset = (1_i64 << 31) - 5;
+        world
+            .execute(&format!(
+                "UPDATE gegendruck_runs SET read_records = {preset}, stored = {preset}; \
+                 UPDATE gegendruck_inputs SET start_record = record - {preset}, start_line = 0, start_byte = 0, \
+                 record = record + {preset}, start_record = record"
+            ))
+            .await;
+        world.execute(&format!("UPDATE gegendruck_inputs SET start_record = record - {preset}")).await;
+        world.import(Import::default()).await.unwrap();
+        let dump = world.dump().await;
+        assert!(dump.contains(&format!("read {0} = stored {0} ", preset + 20)), "{dump}");
+    });
+}
+
+#[test]
+fn a_run_that_was_taken_over_can_write_nothing() {
+    kit::run(async {
+        let world = World::new(&lines(30));
+        let (_ledger, ticket, points) = world.begin(Conflict::Error, false).await;
+        let mut old = world.sink(&ticket, &Import::default()).await;
+        let groups = world.groups(&points[0], 10);
+        old.commit_group(&groups[0], None).await.unwrap();
+        let (mut ledger, new, points) = world.begin(Conflict::Error, false).await;
+        assert_eq!((new.run(), new.attempt()), (ticket.run(), 2));
+        let before = world.dump().await;
+        for group in &groups[1..] {
+            let error = old.commit_group(group, None).await.unwrap_err();
+            assert!(matches!(&error, SinkError::Fenced(words) if words.contains("taken over by pid")), "{error}");
+        }
+        assert!(matches!(old.complete(&Default::default()).await, Err(SinkError::Fenced(_))));
+        assert!(ledger.heartbeat(&ticket).await.is_err());
+        assert_eq!(world.dump().await, before);
+        let mut sink = world.sink(&new, &Import::default()).await;
+        for group in world.groups(&points[0], 10) {
+            sink.commit_group(&group, None).await.unwrap();
+        }
+        sink.complete(&Default::default()).await.unwrap();
+        assert!(world.dump().await.contains("read 30 = stored 30 "));
+    });
+}
+
+#[test]
+fn a_database_that_somebody_else_holds_is_waited_for_and_then_given_up() {
+    kit::run(async {
+        let world = World::new(&lines(10));
+        let (_ledger, ticket, points) = world.begin(Conflict::Error, false).await;
+        let import = Import { retry_for: Some(Duration::from_millis(700)), ..Import::default() };
+        let mut sink = world.sink(&ticket, &import).await;
+        let group = &world.groups(&points[0], 10)[0];
+        let mut other = world.connect().await;
+        sqlx::query("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+        let error = sink.commit_group(group, None).await.unwrap_err().to_string();
+        assert!(error.contains("somebody else holds the database"), "{error}");
+        assert!(error.contains("the run goes on at record 1 "), "{error}");
+        let mut sink = world.sink(&ticket, &Import::default()).await;
+        let (committed, ()) = tokio::join!(sink.commit_group(group, None), async {
+            tokio::time::sleep(Duration::from_millis(800)).await;
+            sqlx::query("COMMIT").execute(&mut other).await.unwrap();
+        });
+        assert_eq!(committed.unwrap().tally.stored, 10);
+    });
+}
+
+#[test]
+fn a_commit_whose_answer_was_lost_is_asked_for_in_the_ledger() {
+    kit::run(async {
+        let world = World::new(&lines(10));
+        let (_ledger, ticket, points) = world.begin(Conflict::Error, false).await;
+        let mut sink = world.sink(&ticket, &Import::default()).await;
+        assert!(!sink.was_committed(1).await.unwrap());
+        sink.commit_group(&world.groups(&points[0], 10)[0], None).await.unwrap();
+        assert!(sink.was_committed(1).await.unwrap());
+        assert!(!sink.was_committed(2).await.unwrap());
+    });
+}
+
+#[test]
+fn the_group_that_passes_the_limit_is_committed_and_the_run_stops() {
+    kit::run(async {
+        let world = World::new("a,1\n!\nb,2\n!\nc,3\n!\nd,4\n");
+        let import = Import { batch: 2, max_errors: MaxErrors::Count(1), ..Import::default() };
+        let stop = world.import(import).await.unwrap_err();
+        assert!(stop.starts_with("2 of 4 records were refused, 1 are allowed"), "{stop}");
+        assert_eq!(world.committed().await, 4);
+        let more = Import { batch: 2, max_errors: MaxErrors::Count(3), ..Import::default() };
+        world.import(more).await.unwrap();
+        assert!(world.dump().await.ends_with("read 7 = stored 4 (updated 0) + rejected 3 + filtered 0 + duplicate 0; complete, exit 1"));
+    });
+}
+
+#[test]
+fn a_file_that_is_refused_for_the_most_part_is_not_begun() {
+    kit::run(async {
+        let world = World::new(&format!("{}{}", "!\n".repeat(501), lines(600)));
+        let error = world.import(Import { batch: 1_100, ..Import::default() }).await.unwrap_err();
+        assert!(error.contains("is it the right file?"), "{error}");
+        assert_eq!((world.committed().await, world.rows().await.as_str()), (0, ""));
+        let all_the_same = Import { max_errors: MaxErrors::Count(501), ..Import::default() };
+        world.import(all_the_same).await.unwrap();
+    });
+}
+
+#[test]
+fn a_table_that_rows_do_not_fit_into_is_refused_with_all_differences() {
+    kit::run(async {
+        for (ddl, expected) in [
+            ("CREATE TABLE entries (key TEXT PRIMARY KEY, value TEXT) STRICT", "value: found TEXT, expected INTEGER"),
+            ("CREATE TABLE entries (key TEXT PRIMARY KEY) STRICT", "value: found no such column"),
+            ("CREATE TABLE entries (key TEXT, value INTEGER) STRICT", "key: found none on exactly (key)"),
+            ("CREATE TABLE entries (key TEXT COLLATE NOCASE PRIMARY KEY, value INTEGER)", "key: found none"),
+            ("CREATE TABLE entries (key TEXT, value INTEGER, PRIMARY KEY (key, value))", "key: found none"),
+            ("CREATE TABLE entries (key TEXT PRIMARY KEY, value INTEGER NOT NULL)", "value: found NOT NULL"),
+            ("CREATE TABLE entries (key TEXT PRIMARY KEY, value INTEGER, x TEXT NOT NULL)", "x: found NOT NULL"),
+            ("CREATE VIEW entries AS SELECT 'k' AS key, 1 AS value", "entries: found a view"),
+        ] {
+            let world = World::new("a,1\n");
+            world.execute(ddl).await;
+            match check_table(&world.target, &ENTRIES, "entries").await {
+                Err(SqlError::TableDiffers { differences, .. }) => {
+                    assert_eq!(differences.len(), 1, "{ddl}: {differences:?}");
+                    assert!(differences[0].starts_with(expected), "{ddl}: {differences:?}");
+                }
+                other => panic!("{ddl}: {other:?}"),
+            }
+        }
+        for ddl in [
+            "CREATE TABLE entries (key VARCHAR(20) PRIMARY KEY, value BIGINT, position TEXT)",
+            "CREATE TABLE entries (id INTEGER PRIMARY KEY, value INT, key TEXT UNIQUE) STRICT",
+            "CREATE TABLE Entries (Value INTEGER, KEY TEXT PRIMARY KEY) WITHOUT ROWID",
+        ] {
+            let world = World::new(INPUT);
+            world.execute(ddl).await;
+            assert_eq!(check_table(&world.target, &ENTRIES, "entries").await.unwrap(), TableState::Fits, "{ddl}");
+            world.import(Import::default()).await.unwrap();
+            assert_eq!(world.rows().await, "a=1 b=2 c=4 d=7", "{ddl}");
+        }
+    });
+}
+
+#[test]
+fn rows_that_vanish_while_a_run_writes_are_noticed_at_its_end() {
+    kit::run(async {
+        let world = World::new(&lines(10));
+        let (_ledger, ticket, points) = world.begin(Conflict::Error, false).await;
+        let mut sink = world.sink(&ticket, &Import::default()).await;
+        sink.commit_group(&world.groups(&points[0], 10)[0], None).await.unwrap();
+        world.execute("DELETE FROM entries WHERE key = 'k00003'").await;
+        let error = sink.complete(&Default::default()).await.unwrap_err();
+        assert!(matches!(&error, SinkError::Unbalanced(words) if words.contains("9 new rows, expected 10")), "{error}");
+    });
+}
+
+#[test]
+fn a_failing_last_statement_leaves_the_run_incomplete_and_is_made_up_for() {
+    kit::run(async {
+        let world = World::new(&lines(10));
+        let import = Import { finish: Some("INSERT INTO twins SELECT key FROM entries"), ..Import::default() };
+        let error = world.import(import.clone()).await.unwrap_err();
+        assert!(error.contains("no such table: twins") && error.contains("all records are committed"), "{error}");
+        assert!(world.dump().await.contains("; failed"), "{}", world.dump().await);
+        world.execute("CREATE TABLE twins (key TEXT)").await;
+        world.import(import).await.unwrap();
+        assert!(world.dump().await.ends_with("complete, exit 0"));
+    });
+}
+
+#[test]
+fn a_complete_input_is_done_and_its_rows_must_be_there() {
+    kit::run(async {
+        let world = World::new(INPUT);
+        world.import(Import::default()).await.unwrap();
+        let mut ledger = Ledger::open(&world.target, "entries").await.unwrap();
+        let look_up = async |ledger: &mut Ledger| {
+            ledger.look_up(&world.pipeline(Conflict::Error), &[world.input.clone()], Accept::default()).await
+        };
+        match look_up(&mut ledger).await.unwrap() {
+            Decision::AlreadyDone(done) => assert_eq!((done[0].exit_code, &done[0].other_path), (1, &None)),
+            other => panic!("{other:?}"),
+        }
+        world.execute("DELETE FROM entries").await;
+        let error = look_up(&mut ledger).await.unwrap_err().to_string();
+        assert!(error.contains("stored 4 rows in table entries, and it is empty now"), "{error}");
+        world.execute("DROP TABLE entries").await;
+        let error = look_up(&mut ledger).await.unwrap_err().to_string();
+        assert!(error.contains("there is no such table now"), "{error}");
+    });
+}
+
+#[test]
+fn a_sink_can_be_sent_to_a_task_with_any_row() {
+    fn is_sink<S: Sink<Entry>>() {}
+    is_sink::<super::SqlSink<Entry>>();
+    let _ = attempt();
+}
