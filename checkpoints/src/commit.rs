@@ -17,7 +17,8 @@ use gegendruck::{Checkpoint, Filtered, Reject, Tally};
 use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
 
-use crate::ledger::{NOW, database_error, int};
+use crate::ledger::{database_error, int};
+use crate::schema::NOW;
 use crate::{LedgerError, fingerprint};
 
 /// The right of one attempt to write its run, until another attempt takes it.
@@ -46,11 +47,12 @@ impl Ticket {
 
     /// Fails if another attempt has taken the run over.
     pub(crate) async fn check(&self, connection: &mut SqliteConnection) -> Result<(), LedgerError> {
-        let epoch: Option<i64> = sqlx::query_scalar("SELECT epoch FROM gegendruck_runs WHERE run = ?")
-            .bind(&self.run)
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(self.failed("checking the fence"))?;
+        let epoch: Option<i64> =
+            sqlx::query_scalar("SELECT epoch FROM gegendruck_runs WHERE run = ?")
+                .bind(&self.run)
+                .fetch_optional(&mut *connection)
+                .await
+                .map_err(self.failed("checking the fence"))?;
         if epoch == Some(self.epoch) { Ok(()) } else { Err(self.fenced(connection).await) }
     }
 
@@ -63,7 +65,9 @@ impl Ticket {
         .fetch_optional(connection)
         .await;
         match last {
-            Ok(Some((host, pid, since))) => LedgerError::Fenced { run: self.run.clone(), host, pid, since },
+            Ok(Some((host, pid, since))) => {
+                LedgerError::Fenced { run: self.run.clone(), host, pid, since }
+            }
             Ok(None) => LedgerError::UnknownRun { run: self.run.clone() },
             Err(error) => self.failed("checking the fence")(error),
         }
@@ -121,13 +125,17 @@ pub async fn fence(connection: &mut SqliteConnection, ticket: &Ticket) -> Result
 ///
 /// # Cancel safety
 /// Only reads.
-pub async fn commits(connection: &mut SqliteConnection, ticket: &Ticket) -> Result<(u64, bool), LedgerError> {
+pub async fn commits(
+    connection: &mut SqliteConnection,
+    ticket: &Ticket,
+) -> Result<(u64, bool), LedgerError> {
     ticket.check(connection).await?;
-    let (commits, state): (i64, String) = sqlx::query_as("SELECT commits, state FROM gegendruck_runs WHERE run = ?")
-        .bind(&ticket.run)
-        .fetch_one(connection)
-        .await
-        .map_err(ticket.failed("reading the commits"))?;
+    let (commits, state): (i64, String) =
+        sqlx::query_as("SELECT commits, state FROM gegendruck_runs WHERE run = ?")
+            .bind(&ticket.run)
+            .fetch_one(connection)
+            .await
+            .map_err(ticket.failed("reading the commits"))?;
     Ok((commits.unsigned_abs(), state == "complete"))
 }
 
@@ -204,7 +212,9 @@ pub async fn write_progress(
         .await
         .map_err(&failed)?;
         if moved.rows_affected() != 1 {
-            return Err(ticket.unbalanced(format!("progress of input {} would go back to {at}", at.input)));
+            return Err(
+                ticket.unbalanced(format!("progress of input {} would go back to {at}", at.input))
+            );
         }
     }
     for (reason, records) in progress.filtered.iter() {
@@ -239,7 +249,8 @@ pub async fn write_progress(
     let passed: Option<i64> = row.try_get("passed").map_err(&failed)?;
     if Some(read) != passed {
         let passed = passed.unwrap_or_default();
-        return Err(ticket.unbalanced(format!("{read} records were read, the inputs' progress says {passed}")));
+        return Err(ticket
+            .unbalanced(format!("{read} records were read, the inputs' progress says {passed}")));
     }
     Ok(())
 }
@@ -252,14 +263,19 @@ pub async fn write_progress(
 ///
 /// # Cancel safety
 /// Part of a transaction: dropped, the transaction must be rolled back.
-pub async fn complete(connection: &mut SqliteConnection, ticket: &Ticket) -> Result<Tally, LedgerError> {
+pub async fn complete(
+    connection: &mut SqliteConnection,
+    ticket: &Ticket,
+) -> Result<Tally, LedgerError> {
     let failed = ticket.failed("completing the run");
-    let open: Option<String> =
-        sqlx::query_scalar("SELECT path FROM gegendruck_inputs WHERE run = ? AND complete = 0 ORDER BY input LIMIT 1")
-            .bind(&ticket.run)
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(&failed)?;
+    // A stream (no file has number 0) does not know its end beforehand; that it is over is why this is called.
+    let open: Option<String> = sqlx::query_scalar(
+        "SELECT path FROM gegendruck_inputs WHERE run = ? AND complete = 0 AND inode <> 0 ORDER BY input LIMIT 1",
+    )
+    .bind(&ticket.run)
+    .fetch_optional(&mut *connection)
+    .await
+    .map_err(&failed)?;
     if let Some(path) = open {
         return Err(ticket.unbalanced(format!("{path} was not committed to its end")));
     }
@@ -286,7 +302,10 @@ pub async fn complete(connection: &mut SqliteConnection, ticket: &Ticket) -> Res
 ///
 /// # Cancel safety
 /// Only reads.
-pub async fn totals(connection: &mut SqliteConnection, ticket: &Ticket) -> Result<Tally, LedgerError> {
+pub async fn totals(
+    connection: &mut SqliteConnection,
+    ticket: &Ticket,
+) -> Result<Tally, LedgerError> {
     let failed = ticket.failed("reading the counts");
     let row = sqlx::query(
         "SELECT read_records, stored, updated, rejected, filtered, duplicate FROM gegendruck_runs WHERE run = ?",

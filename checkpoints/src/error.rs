@@ -55,7 +55,9 @@ pub enum LedgerError {
         run: String,
     },
     /// Another process goes on with this run.
-    #[error("run {run} was taken over by pid {pid} on {host} at {since}; this process can no longer write")]
+    #[error(
+        "run {run} was taken over by pid {pid} on {host} at {since}; this process can no longer write"
+    )]
     Fenced {
         /// The run.
         run: String,
@@ -191,7 +193,9 @@ pub enum Refusal {
         other: PathBuf,
     },
     /// Rows were stored, and the table is no longer there.
-    #[error("run {run} stored {stored} rows in table {table}, and there is no such table now; restore it")]
+    #[error(
+        "run {run} stored {stored} rows in table {table}, and there is no such table now; restore it"
+    )]
     TableMissing {
         /// The run.
         run: String,

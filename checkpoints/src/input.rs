@@ -82,6 +82,12 @@ impl InputFile {
         })
     }
 
+    /// An input that is no file. It has no content to be known by, so a run that reads it cannot be looked up.
+    pub fn stream(name: &str) -> InputFile {
+        let path = format!("stream:{name}").into();
+        InputFile { path, device: 0, inode: 0, size: 0, mtime: 0, ctime: 0 }
+    }
+
     /// True if `other` is the same file, and was not written to between the two looks.
     pub fn is_unchanged(&self, other: &InputFile) -> bool {
         let parts = |file: &InputFile| (file.device, file.inode, file.size, file.mtime, file.ctime);

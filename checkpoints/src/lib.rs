@@ -26,21 +26,32 @@ mod sqlite;
 mod status;
 mod target;
 
-mod commit;
-mod error;
-mod ledger;
-mod look_up;
-mod query;
 mod schema;
 
+mod checks;
+mod ledger;
+
+mod attempt;
+mod commit;
+
+mod decision;
+mod look_up;
+mod query;
+
+mod error;
+
+#[cfg(test)]
+mod tests;
+
+pub use attempt::{Attempt, Mark, RunSpec};
 pub use commit::{
     Progress, Ticket, commits, complete, fence, totals, write_progress, write_rejects,
 };
+pub use decision::{Accept, Decision, Done, GoOn, PipelineIdentity, ResumePoint};
 pub use error::{LedgerError, LookUpError, Refusal};
 pub use fingerprint::Fingerprint;
 pub use input::{InputError, InputFile, prefix, prefixes};
-pub use ledger::{Attempt, Ledger, Mark, RunSpec};
-pub use look_up::{Accept, Decision, Done, GoOn, PipelineIdentity, ResumePoint};
+pub use ledger::Ledger;
 pub use lock::{Lock, LockError};
 pub use process::Process;
 pub use query::{

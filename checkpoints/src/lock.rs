@@ -27,7 +27,9 @@ pub struct Lock {
 #[non_exhaustive]
 pub enum LockError {
     /// Another run holds it.
-    #[error("run {run} of pid {pid} on {host} writes this target since {since}; wait for it, or stop it")]
+    #[error(
+        "run {run} of pid {pid} on {host} writes this target since {since}; wait for it, or stop it"
+    )]
     Held {
         /// Its machine.
         host: String,
@@ -108,7 +110,12 @@ fn held(text: &str) -> LockError {
         let of = |line: &str| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_string);
         text.lines().find_map(of).unwrap_or_else(|| "unknown".into())
     };
-    LockError::Held { host: field("host"), pid: field("pid"), since: field("since"), run: field("run") }
+    LockError::Held {
+        host: field("host"),
+        pid: field("pid"),
+        since: field("since"),
+        run: field("run"),
+    }
 }
 
 #[cfg(test)]

@@ -20,122 +20,15 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use gegendruck::{Lines, Position};
-use serde::{Deserialize, Serialize};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
 use crate::ledger::{count, position};
 use crate::{
-    Fingerprint, InputError, InputFile, Ledger, LedgerError, LookUpError, Refusal, RunInfo, RunState, fingerprint, prefixes,
+    Accept, Decision, Done, Fingerprint, GoOn, InputError, InputFile, Ledger, LedgerError,
+    LookUpError, PipelineIdentity, Refusal, ResumePoint, RunInfo, RunState, fingerprint, prefixes,
     query,
 };
-
-/// What a run does with its inputs. Workers, buffers, batch sizes, rates and the binary are no part of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PipelineIdentity {
-    /// The pipeline's name.
-    pub pipeline: String,
-    /// Version of its rules.
-    pub rules: u32,
-    /// The table that it writes.
-    pub table: String,
-    /// How the inputs are to be read.
-    pub dialect: String,
-    /// Which column goes where.
-    pub mapping: String,
-    /// What becomes of rows whose key exists.
-    pub conflict: String,
-}
-
-/// What the operator has accepted beforehand.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Accept {
-    /// Inputs that have grown: the added records are taken.
-    pub grown: bool,
-    /// Other rules, dialect, mapping or conflict mode: they apply to the rest of the run.
-    pub changed: bool,
-}
-
-/// Where an input of a run is gone on with, or begun.
-#[derive(Clone, Debug)]
-pub struct ResumePoint {
-    /// Its index among the inputs of the run.
-    pub input: u32,
-    /// The file.
-    pub file: InputFile,
-    /// Where this run began in it.
-    pub start: Position,
-    /// The first byte that is not committed.
-    pub at: Position,
-    /// Lines before it that are no records.
-    pub lines: Lines,
-    /// All bytes before it.
-    pub fingerprint: Fingerprint,
-    /// True if nothing is left of it.
-    pub complete: bool,
-}
-
-impl ResumePoint {
-    /// An input that is read from its first byte on.
-    pub fn begin(input: u32, file: InputFile) -> ResumePoint {
-        let at = Position { input, byte: 0, record: 1, line: 1 };
-        let fingerprint = Fingerprint::new();
-        ResumePoint { input, file, start: at, at, lines: Lines::default(), fingerprint, complete: false }
-    }
-
-    /// True if it is read from its first byte on, header included.
-    pub fn is_begin(&self) -> bool {
-        self.at.byte == 0
-    }
-}
-
-/// An input that was imported before.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Done {
-    /// The input.
-    pub path: PathBuf,
-    /// The run that imported it.
-    pub run: String,
-    /// That run's exit code.
-    pub exit_code: i32,
-    /// The path that it had then, if that was another one.
-    pub other_path: Option<PathBuf>,
-    /// How that run's settings differ from today's; empty if they do not.
-    pub differences: Vec<String>,
-}
-
-/// An unfinished run to go on with.
-#[derive(Clone, Debug)]
-pub struct GoOn {
-    /// The run.
-    pub run: String,
-    /// What is known of it.
-    pub info: RunInfo,
-    /// What it does from now on.
-    pub pipeline: PipelineIdentity,
-    /// Its inputs that were given, those that are complete too; then those that are new to it.
-    pub inputs: Vec<ResumePoint>,
-    /// Inputs that other runs have imported.
-    pub skipped: Vec<Done>,
-    /// What the operator accepted, in whole sentences; they go to the audit trail.
-    pub accepted: Vec<String>,
-}
-
-/// What to do with the inputs.
-#[derive(Clone, Debug)]
-pub enum Decision {
-    /// Begin a run with these inputs.
-    New {
-        /// The inputs of the new run.
-        inputs: Vec<ResumePoint>,
-        /// Inputs that other runs have imported.
-        skipped: Vec<Done>,
-    },
-    /// Go on with a run.
-    GoOn(Box<GoOn>),
-    /// All inputs were imported.
-    AlreadyDone(Vec<Done>),
-}
 
 /// An input of an earlier run.
 #[derive(Debug)]
@@ -160,10 +53,19 @@ impl Known {
 enum Found {
     New(InputFile),
     /// The input `known` of an unfinished run.
-    Unfinished { known: usize, point: ResumePoint, accepted: Option<String> },
-    Done { known: usize, file: InputFile },
+    Unfinished {
+        known: usize,
+        point: ResumePoint,
+        accepted: Option<String>,
+    },
+    Done {
+        known: usize,
+        file: InputFile,
+    },
     /// A complete input that has grown.
-    Grown { point: ResumePoint },
+    Grown {
+        point: ResumePoint,
+    },
 }
 
 /// A file with the fingerprints of its beginnings, up to each byte that an earlier run had reached.
@@ -215,7 +117,8 @@ impl Ledger {
             .fetch_all(self.connection().await?)
             .await
             .map_err(&failed)?;
-        let runs = rows.iter().map(query::run_info).collect::<Result<Vec<_>, _>>().map_err(&failed)?;
+        let runs =
+            rows.iter().map(query::run_info).collect::<Result<Vec<_>, _>>().map_err(&failed)?;
         let mut known = Vec::new();
         for (index, run) in runs.iter().enumerate() {
             let rows = sqlx::query("SELECT * FROM gegendruck_inputs WHERE run = ? ORDER BY input")
@@ -237,24 +140,28 @@ impl Ledger {
             Decision::GoOn(go_on) => vec![&go_on.run],
             Decision::AlreadyDone(done) => done.iter().map(|done| done.run.as_str()).collect(),
         };
-        for run in past.runs.iter().filter(|run| runs.contains(&run.run.as_str()) && run.tally.stored > 0) {
+        for run in
+            past.runs.iter().filter(|run| runs.contains(&run.run.as_str()) && run.tally.stored > 0)
+        {
             let failed = self.failed("looking at the table");
             let table = run.pipeline.table.clone();
             let (run, stored) = (run.run.clone(), run.tally.stored);
-            let exists: bool =
-                sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = ? COLLATE NOCASE)")
-                    .bind(&table)
-                    .fetch_one(self.connection().await?)
-                    .await
-                    .map_err(&failed)?;
+            let exists: bool = sqlx::query_scalar(
+                "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = ? COLLATE NOCASE)",
+            )
+            .bind(&table)
+            .fetch_one(self.connection().await?)
+            .await
+            .map_err(&failed)?;
             if !exists {
                 return Err(Refusal::TableMissing { run, table, stored }.into());
             }
             let quoted = table.replace('"', "\"\"");
-            let any: bool = sqlx::query_scalar(&format!("SELECT EXISTS (SELECT 1 FROM \"{quoted}\")"))
-                .fetch_one(self.connection().await?)
-                .await
-                .map_err(&failed)?;
+            let any: bool =
+                sqlx::query_scalar(&format!("SELECT EXISTS (SELECT 1 FROM \"{quoted}\")"))
+                    .fetch_one(self.connection().await?)
+                    .await
+                    .map_err(&failed)?;
             if !any {
                 return Err(Refusal::TableEmpty { run, table, stored }.into());
             }
@@ -286,17 +193,27 @@ fn known_input(row: &SqliteRow, run: usize) -> Result<Known, sqlx::Error> {
 }
 
 /// Reads as much of a file as the look-up needs.
-async fn look(file: InputFile, past: &Past, pipeline: &PipelineIdentity) -> Result<Looked, InputError> {
+async fn look(
+    file: InputFile,
+    past: &Past,
+    pipeline: &PipelineIdentity,
+) -> Result<Looked, InputError> {
     let finished = |known: &Known| past.runs[known.run].state == RunState::Complete;
-    let reached = |known: &&Known| known.has_records() && known.at.byte <= file.size || known.file.path == file.path;
-    let unfinished = past.known.iter().filter(|known| !finished(known)).any(|known| reached(&known));
+    let reached = |known: &&Known| {
+        known.has_records() && known.at.byte <= file.size || known.file.path == file.path
+    };
+    let unfinished =
+        past.known.iter().filter(|known| !finished(known)).any(|known| reached(&known));
     let unchanged = past.known.iter().rposition(|known| {
-        finished(known) && past.runs[known.run].pipeline.table == pipeline.table && known.file.is_unchanged(&file)
+        finished(known)
+            && past.runs[known.run].pipeline.table == pipeline.table
+            && known.file.is_unchanged(&file)
     });
     if let (Some(_), false) = (unchanged, unfinished) {
         return Ok(Looked { file, prints: BTreeMap::new(), unchanged });
     }
-    let mut ends: Vec<u64> = past.known.iter().map(|known| known.at.byte).filter(|end| *end <= file.size).collect();
+    let mut ends: Vec<u64> =
+        past.known.iter().map(|known| known.at.byte).filter(|end| *end <= file.size).collect();
     ends.sort_unstable();
     ends.dedup();
     if ends.is_empty() {
@@ -304,7 +221,8 @@ async fn look(file: InputFile, past: &Past, pipeline: &PipelineIdentity) -> Resu
     }
     let path = file.path.clone();
     let hashing = tokio::task::spawn_blocking(move || {
-        prefixes(&path, &ends).map(|prints| ends.into_iter().zip(prints).collect::<BTreeMap<_, _>>())
+        prefixes(&path, &ends)
+            .map(|prints| ends.into_iter().zip(prints).collect::<BTreeMap<_, _>>())
     });
     let prints = match hashing.await {
         Ok(prints) => prints?,
@@ -340,25 +258,37 @@ impl Past {
     }
 
     /// The inputs of earlier runs that satisfy a condition, the latest first.
-    fn latest<'a>(&'a self, fits: impl Fn(&Known) -> bool + 'a) -> impl Iterator<Item = (usize, &'a Known)> + 'a {
+    fn latest<'a>(
+        &'a self,
+        fits: impl Fn(&Known) -> bool + 'a,
+    ) -> impl Iterator<Item = (usize, &'a Known)> + 'a {
         self.known.iter().enumerate().rev().filter(move |(_, known)| fits(known))
     }
 
-    fn judge(&self, looked: Looked, pipeline: &PipelineIdentity, accept: Accept) -> Result<Found, Refused> {
+    fn judge(
+        &self,
+        looked: Looked,
+        pipeline: &PipelineIdentity,
+        accept: Accept,
+    ) -> Result<Found, Refused> {
         let Looked { file, prints, unchanged } = &looked;
         if let Some(known) = *unchanged {
             return Ok(Found::Done { known, file: file.clone() });
         }
-        let print = |known: &Known| prints.get(&known.at.byte).filter(|print| print.value() == known.fingerprint);
+        let print = |known: &Known| {
+            prints.get(&known.at.byte).filter(|print| print.value() == known.fingerprint)
+        };
         let begins_with = |known: &Known| print(known).is_some();
         let into_table = |known: &Known| self.run(known).pipeline.table == pipeline.table;
         let unfinished = |known: &Known| self.is_unfinished(known) && into_table(known);
         let complete = |known: &Known| !self.is_unfinished(known) && into_table(known);
 
         // Equal to an unfinished input, by content.
-        let mut equal: Vec<(usize, &Known)> =
-            self.latest(|known| unfinished(known) && known.has_records() && begins_with(known)).collect();
-        equal.sort_by_key(|(_, known)| (known.file.size != file.size, known.file.path != file.path));
+        let mut equal: Vec<(usize, &Known)> = self
+            .latest(|known| unfinished(known) && known.has_records() && begins_with(known))
+            .collect();
+        equal
+            .sort_by_key(|(_, known)| (known.file.size != file.size, known.file.path != file.path));
         if let Some((index, known)) = equal.first()
             && let Some(print) = print(known)
         {
@@ -366,22 +296,27 @@ impl Past {
         }
         // The same path, and other content or nothing settled yet.
         let named = |known: &Known| {
-            let moved = known.file.path.file_name() == file.path.file_name() && known.file.size == file.size;
+            let moved = known.file.path.file_name() == file.path.file_name()
+                && known.file.size == file.size;
             known.file.path == file.path || (!known.has_records() && moved)
         };
-        if let Some((index, known)) = self.latest(|known| unfinished(known) && named(known)).next() {
+        if let Some((index, known)) = self.latest(|known| unfinished(known) && named(known)).next()
+        {
             return self.other_content(index, known, print(known).cloned(), file);
         }
         // Equal to a complete input.
         let whole = |known: &Known| known.at.byte == file.size && begins_with(known);
         let told = |known: &Known| known.has_records() || known.file.path == file.path;
-        if let Some((known, _)) = self.latest(|known| complete(known) && whole(known) && told(known)).next() {
+        if let Some((known, _)) =
+            self.latest(|known| complete(known) && whole(known) && told(known)).next()
+        {
             return Ok(Found::Done { known, file: file.clone() });
         }
         // Equal to an unfinished input of another table.
         let elsewhere = |known: &Known| self.is_unfinished(known) && !into_table(known);
-        if let Some((_, known)) =
-            self.latest(|known| elsewhere(known) && known.has_records() && begins_with(known)).next()
+        if let Some((_, known)) = self
+            .latest(|known| elsewhere(known) && known.has_records() && begins_with(known))
+            .next()
         {
             let run = self.run(known);
             return Err(Refusal::PipelineChanged {
@@ -393,7 +328,12 @@ impl Past {
         }
         // A complete input that has grown; of several, the longest.
         let grown = self
-            .latest(|known| complete(known) && known.has_records() && known.at.byte < file.size && begins_with(known))
+            .latest(|known| {
+                complete(known)
+                    && known.has_records()
+                    && known.at.byte < file.size
+                    && begins_with(known)
+            })
             .max_by_key(|(_, known)| known.at.byte);
         if let Some((_, known)) = grown
             && let Some(print) = print(known)
@@ -430,7 +370,15 @@ impl Past {
         if found < expected {
             let run = self.run(known).run.clone();
             let (path, committed) = (file.path.clone(), known.at.byte);
-            return Err(Refusal::InputTruncated { path, run, found, expected, committed, same: true }.into());
+            return Err(Refusal::InputTruncated {
+                path,
+                run,
+                found,
+                expected,
+                committed,
+                same: true,
+            }
+            .into());
         }
         if found == expected {
             let point = known.point(file, print);
@@ -439,9 +387,15 @@ impl Past {
         if !accept.grown {
             return Err(self.has_grown(known, file).into());
         }
-        let accepted = Some(format!("{} has grown from {expected} to {found} bytes: accepted", file.path.display()));
-        let point =
-            if known.complete { self.after_growth(known, print, file)? } else { known.point(file, print) };
+        let accepted = Some(format!(
+            "{} has grown from {expected} to {found} bytes: accepted",
+            file.path.display()
+        ));
+        let point = if known.complete {
+            self.after_growth(known, print, file)?
+        } else {
+            known.point(file, print)
+        };
         Ok(Found::Unfinished { known: index, point, accepted })
     }
 
@@ -456,7 +410,10 @@ impl Past {
         if !known.has_records() {
             let point = match print {
                 Some(print) if known.file.size == file.size => known.point(file, print),
-                _ => ResumePoint { start: known.start, ..ResumePoint::begin(known.at.input, file.clone()) },
+                _ => ResumePoint {
+                    start: known.start,
+                    ..ResumePoint::begin(known.at.input, file.clone())
+                },
             };
             return Ok(Found::Unfinished { known: index, point, accepted: None });
         }
@@ -464,7 +421,15 @@ impl Past {
         let (path, committed) = (file.path.clone(), known.at.byte);
         if file.size < committed {
             let (found, expected) = (file.size, known.file.size);
-            return Err(Refusal::InputTruncated { path, run, found, expected, committed, same: false }.into());
+            return Err(Refusal::InputTruncated {
+                path,
+                run,
+                found,
+                expected,
+                committed,
+                same: false,
+            }
+            .into());
         }
         Err(Refusal::InputReplaced { path, run, committed }.into())
     }
@@ -473,7 +438,12 @@ impl Past {
     ///
     /// The last record may have had no line end when it was taken: then the line end belongs to it, and anything else means that
     /// the record itself has grown.
-    fn after_growth(&self, known: &Known, mut print: Fingerprint, file: &InputFile) -> Result<ResumePoint, Refused> {
+    fn after_growth(
+        &self,
+        known: &Known,
+        mut print: Fingerprint,
+        file: &InputFile,
+    ) -> Result<ResumePoint, Refused> {
         let (before, after) = around(&file.path, known.at.byte)
             .map_err(|source| InputError::Unreadable { path: file.path.clone(), source })?;
         let mut point = known.point(file, Fingerprint::new());
@@ -495,7 +465,12 @@ impl Past {
         Ok(point)
     }
 
-    fn decide(&self, found: Vec<Found>, pipeline: &PipelineIdentity, accept: Accept) -> Result<Decision, Refusal> {
+    fn decide(
+        &self,
+        found: Vec<Found>,
+        pipeline: &PipelineIdentity,
+        accept: Accept,
+    ) -> Result<Decision, Refusal> {
         let mut skipped = Vec::new();
         let mut fresh = Vec::new();
         let mut going_on: BTreeMap<usize, (ResumePoint, Option<String>)> = BTreeMap::new();
@@ -504,7 +479,9 @@ impl Past {
             match found {
                 Found::New(file) => fresh.push(ResumePoint::begin(0, file)),
                 Found::Grown { point } => fresh.push(point),
-                Found::Done { known, file } => skipped.push(self.done(&self.known[known], file, pipeline)),
+                Found::Done { known, file } => {
+                    skipped.push(self.done(&self.known[known], file, pipeline))
+                }
                 Found::Unfinished { known, point, accepted } => {
                     let this = self.known[known].run;
                     if let Some(other) = run.filter(|run| *run != this) {
@@ -532,7 +509,8 @@ impl Past {
         if !differences.is_empty() {
             let differences = differences.join("; ");
             if !accept.changed {
-                let remedy = "start again with those, or apply yours to the rest with --accept-changed";
+                let remedy =
+                    "start again with those, or apply yours to the rest with --accept-changed";
                 return Err(Refusal::PipelineChanged { run: info.run, differences, remedy });
             }
             accepted.push(format!("from here on other settings: {differences}: accepted"));
@@ -547,14 +525,24 @@ impl Past {
                 // What is complete need not be there any more.
                 None if known.complete => {}
                 None => {
-                    return Err(Refusal::InputMissing { run: info.run, path: known.file.path.clone() });
+                    return Err(Refusal::InputMissing {
+                        run: info.run,
+                        path: known.file.path.clone(),
+                    });
                 }
             }
         }
         number(&mut fresh, self.known.iter().filter(|known| known.run == run).count());
         inputs.extend(fresh);
         let pipeline = pipeline.clone();
-        Ok(Decision::GoOn(Box::new(GoOn { run: info.run.clone(), info, pipeline, inputs, skipped, accepted })))
+        Ok(Decision::GoOn(Box::new(GoOn {
+            run: info.run.clone(),
+            info,
+            pipeline,
+            inputs,
+            skipped,
+            accepted,
+        })))
     }
 
     fn done(&self, known: &Known, file: InputFile, pipeline: &PipelineIdentity) -> Done {

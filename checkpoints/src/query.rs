@@ -40,7 +40,9 @@ impl RunState {
 
     fn parse(word: &str) -> Option<RunState> {
         use RunState::*;
-        [Running, Interrupted, Failed, Limit, Complete].into_iter().find(|state| state.as_str() == word)
+        [Running, Interrupted, Failed, Limit, Complete]
+            .into_iter()
+            .find(|state| state.as_str() == word)
     }
 }
 
@@ -254,10 +256,11 @@ impl Ledger {
     /// Only reads.
     pub async fn latest_run(&mut self) -> Result<Option<RunInfo>, LedgerError> {
         let failed = self.failed("reading the runs");
-        let run: Option<String> = sqlx::query_scalar("SELECT run FROM gegendruck_runs ORDER BY number DESC LIMIT 1")
-            .fetch_optional(self.connection().await?)
-            .await
-            .map_err(failed)?;
+        let run: Option<String> =
+            sqlx::query_scalar("SELECT run FROM gegendruck_runs ORDER BY number DESC LIMIT 1")
+                .fetch_optional(self.connection().await?)
+                .await
+                .map_err(failed)?;
         match run {
             Some(run) => self.run(&run).await.map(Some),
             None => Ok(None),
@@ -312,12 +315,13 @@ impl Ledger {
     /// Only reads.
     pub async fn filtered(&mut self, run: &str) -> Result<Vec<(String, u64)>, LedgerError> {
         let failed = self.failed("reading the filtered");
-        let rows: Vec<(String, i64)> =
-            sqlx::query_as("SELECT reason, records FROM gegendruck_filtered WHERE run = ? ORDER BY reason")
-                .bind(run)
-                .fetch_all(self.connection().await?)
-                .await
-                .map_err(failed)?;
+        let rows: Vec<(String, i64)> = sqlx::query_as(
+            "SELECT reason, records FROM gegendruck_filtered WHERE run = ? ORDER BY reason",
+        )
+        .bind(run)
+        .fetch_all(self.connection().await?)
+        .await
+        .map_err(failed)?;
         Ok(rows.into_iter().map(|(reason, records)| (reason, records.unsigned_abs())).collect())
     }
 
@@ -328,7 +332,10 @@ impl Ledger {
     ///
     /// # Cancel safety
     /// Only reads.
-    pub async fn rejects_by_kind(&mut self, run: &str) -> Result<Vec<(Option<String>, String, u64)>, LedgerError> {
+    pub async fn rejects_by_kind(
+        &mut self,
+        run: &str,
+    ) -> Result<Vec<(Option<String>, String, u64)>, LedgerError> {
         let failed = self.failed("reading the rejects");
         let rows: Vec<(Option<String>, String, i64)> = sqlx::query_as(
             "SELECT column_name, kind, count(*) AS n FROM gegendruck_rejects WHERE run = ? \
@@ -503,10 +510,14 @@ fn attempt_info(row: &SqliteRow) -> Result<AttemptInfo, sqlx::Error> {
         exit_code: row.try_get("exit_code")?,
         commits: count(row, "commits")?,
         host: row.try_get("host")?,
-        pid: row.try_get::<i64, _>("pid")?.try_into().map_err(|_| wrong("pid", "is no process id"))?,
+        pid: row
+            .try_get::<i64, _>("pid")?
+            .try_into()
+            .map_err(|_| wrong("pid", "is no process id"))?,
         user: row.try_get("user_name")?,
         version: row.try_get("version")?,
-        settings: serde_json::from_str(&settings).map_err(|error| wrong("settings", error.to_string()))?,
+        settings: serde_json::from_str(&settings)
+            .map_err(|error| wrong("settings", error.to_string()))?,
     })
 }
 

@@ -17,6 +17,9 @@
 /// The version of the tables below.
 pub const VERSION: i64 = 1;
 
+/// The database's clock, as the ledger writes it.
+pub(crate) const NOW: &str = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')";
+
 /// One table: its name, and the statements that create it.
 pub(crate) struct Definition {
     pub(crate) name: &'static str,
@@ -196,12 +199,20 @@ CREATE TABLE gegendruck_marks (
     },
 ];
 
-/// The statements that create all tables, for a DBA.
+/// The statement that draws the target's identifier. `created_by` is an expression: a parameter, or NULL.
+pub(crate) fn first_row(created_by: &str) -> String {
+    format!(
+        "INSERT INTO gegendruck_target (one, target, version, created, created_by, runs)\n\
+         VALUES (1, lower(hex(randomblob(16))), {VERSION}, {NOW}, {created_by}, 0)"
+    )
+}
+
+/// The statements that create the ledger, for a DBA: after them, a run needs no right to create tables.
 pub fn ddl() -> String {
     let mut text = format!("-- ledger of gegendruck, version {VERSION}\n");
     for table in TABLES {
         text.push('\n');
         text.push_str(table.ddl);
     }
-    text
+    text + "\n" + &first_row("NULL") + ";\n"
 }

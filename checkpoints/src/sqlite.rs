@@ -34,7 +34,7 @@ pub(crate) fn reader(path: &Path) -> SqliteConnectOptions {
         .filename(path)
         .read_only(true)
         .busy_timeout(BUSY)
-        .pragma("cache_size", "-8192")
+        .pragma("cache_size", "-2048")
         .disable_statement_logging()
 }
 
@@ -78,7 +78,9 @@ pub fn trouble(error: &sqlx::Error) -> Trouble {
         (10, _) => Trouble::Io,
         (8, _) => Trouble::ReadOnly,
         (11 | 26, _) => Trouble::Damaged,
-        (14, _) => Trouble::Other("the file cannot be opened; check the folder's permissions".into()),
+        (14, _) => {
+            Trouble::Other("the file cannot be opened; check the folder's permissions".into())
+        }
         (19, 1811) => Trouble::Trigger,
         (19, _) => Trouble::Constraint(database.message().into()),
         _ => Trouble::Other(database.message().into()),

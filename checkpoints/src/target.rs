@@ -107,7 +107,9 @@ impl Target {
         let real = match path.canonicalize() {
             Ok(real) => real,
             Err(_) => {
-                let name = path.file_name().ok_or_else(|| wrong("names no file; give the database's file"))?;
+                let name = path
+                    .file_name()
+                    .ok_or_else(|| wrong("names no file; give the database's file"))?;
                 let folder = match path.parent() {
                     Some(folder) if folder != Path::new("") => folder,
                     _ => Path::new("."),

@@ -7,8 +7,8 @@
 //!                            rejects     contract, or none
 //! ```
 //!
-//! - Everything here is a pure function of one claim, its contract and the declared formats: no clock, no other claims. So
-//!   nothing depends on order, restarts, or which worker did it.
+//! - Rules are pure functions of one claim, its contract and the declared formats: no clock, no other claims. So nothing
+//!   depends on order, restarts, or which worker did it. Only [`Scorer`] does I/O: it looks contracts up.
 //! - A claim that cannot be understood is a reject. A claim that is understood gets a decision, also when it has no contract.
 //!
 //! Claims that look like one another are absent here: they are found over the whole table when the run completes.

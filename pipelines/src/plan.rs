@@ -16,7 +16,7 @@ use crate::run::{csv_refused, empty, identity, options, refused, table, target};
 ///
 /// # Errors
 /// Settings that cannot work.
-fn stages<I: Import>(options: &gegendruck::Options) -> Result<Plan, gegendruck::BuildError> {
+pub fn stages<I: Import>(options: &gegendruck::Options) -> Result<Plan, gegendruck::BuildError> {
     let nothing = futures::stream::empty::<I::Raw>();
     let target = Target::parse("sqlite:plan.db").expect("the path is valid");
     let context = Context { target, formats: Default::default(), contracts_run: None, trace: None };
@@ -50,7 +50,7 @@ pub fn stage_names<I: Import>() -> Vec<String> {
 pub async fn plan<I: Import>(arguments: &RunArgs) -> Result<Exit, Refused> {
     let dialect = dialect(&arguments.dialect)?;
     formats(&arguments.values)?;
-    let plan = stages::<I>(&options(arguments)).map_err(|error| Refused::usage(error.to_string()))?;
+    let plan = stages::<I>(&options::<I>(arguments)).map_err(|error| Refused::usage(error.to_string()))?;
     let mut paths = arguments.inputs.clone();
     paths.sort();
     let inputs = paths.iter().zip(0..).map(|(path, index)| CsvInput { path: path.clone(), start: None, index });

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 
 use gegendruck_stages::csv::LineEnd;
 
@@ -9,18 +10,29 @@ use crate::cli::{Cli, Command, GenerateArgs, LedgerCommand, ParseError, Settings
 use crate::exit::{Exit, Refused};
 use crate::progress::{Level, Log};
 use crate::generate::{ClaimsFile, ContractsFile, FaultShares, Share};
-use crate::summary::create_private;
+use crate::summary::{Summary, create_private};
 use crate::{imports, rejects, status};
 
 /// Does what the command line asks for, and gives the exit code.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
-    let (cli, settings) = match parse(arguments) {
+    std::panic::set_hook(Box::new(|panic| {
+        // Not what it says: that may be a field's value.
+        let at = panic.location().map_or("an unknown place".into(), ToString::to_string);
+        drop(writeln!(std::io::stderr().lock(), "nightly-import: internal error (panic) at {at}"));
+    }));
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    std::panic::catch_unwind(|| whole(arguments)).unwrap_or(Exit::Internal)
+}
+
+fn whole(arguments: Vec<OsString>) -> Exit {
+    let (cli, settings) = match parse(arguments.clone()) {
         Ok(parsed) => parsed,
-        Err(ParseError::Clap(error)) => {
+        Err(ParseError::Clap(error)) if is_help(&error) => {
             drop(error.print());
             return if error.use_stderr() { Exit::Usage } else { Exit::Complete };
         }
-        Err(ParseError::Settings(refused)) => return refuse(&refused),
+        Err(ParseError::Clap(error)) => return refuse_arguments(&arguments, &Refused::usage(sentence(&error))),
+        Err(ParseError::Settings(refused)) => return refuse_arguments(&arguments, &refused),
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -40,10 +52,50 @@ fn refuse(refused: &Refused) -> Exit {
     refused.exit
 }
 
+fn is_help(error: &clap::Error) -> bool {
+    use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
+    matches!(error.kind(), DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand | DisplayVersion)
+}
+
+/// What the parser has to say, in one line.
+fn sentence(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let lines = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"));
+    let parts: Vec<_> = lines.map(str::trim).filter(|line| !line.is_empty()).collect();
+    let words = parts.join(" ").replace(" tip: ", "; ");
+    format!("{}; see nightly-import --help", words.strip_prefix("error: ").unwrap_or(&words))
+}
+
+/// Refuses a command line that could not be read. Those who wait for a summary get one all the same.
+fn refuse_arguments(arguments: &[OsString], refused: &Refused) -> Exit {
+    let named = arguments.iter().zip(arguments.iter().skip(1).map(Some).chain([None])).find_map(|(flag, next)| {
+        let flag = flag.to_string_lossy();
+        let joined = flag.strip_prefix("--summary=").map(Into::into);
+        if flag == "--summary" { next.cloned() } else { joined }
+    });
+    if let Some(path) = named.or_else(|| std::env::var_os("NIGHTLY_IMPORT_SUMMARY")) {
+        summarize_refusal(path.as_ref(), refused);
+    }
+    refuse(refused)
+}
+
+fn summarize_refusal(path: &Path, refused: &Refused) {
+    let mut summary = Summary::new("", jiff::Timestamp::now());
+    summary.message = Some(refused.message.clone());
+    summary.ended(refused.exit);
+    if let Err(unwritten) = summary.write(path) {
+        refuse(&unwritten);
+    }
+}
+
 async fn command(cli: Cli, settings: Settings) -> Result<Exit, Refused> {
     match &cli.command {
         Command::Run(arguments) => {
-            let import = imports::find(&arguments.pipeline)?;
+            let found = imports::find(&arguments.pipeline);
+            if let (Err(refused), Some(path)) = (&found, &arguments.output.summary) {
+                summarize_refusal(path, refused);
+            }
+            let import = found?;
             let log = Log::new(&arguments.output);
             log.line(Level::Debug, &format!("version {}", env!("CARGO_PKG_VERSION")));
             import.run(arguments, &settings, &log).await

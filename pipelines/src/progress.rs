@@ -114,7 +114,7 @@ impl Log {
         }
     }
 
-    /// One line about something of which there may be many: after [`MOST_OF_A_KIND`] of them, only their count.
+    /// One line about something of which there may be many: after 20 of them, only their count.
     pub fn line_of_kind(&self, level: Level, kind: &str, message: &str) {
         let count = {
             let mut kinds = lock(&self.shared.kinds);

@@ -1,13 +1,13 @@
 //! `nightly-import run`: one import, from its first look at the input to the summary.
 //!
 //! ```text
-//! look at inputs --> lock the target --> ledger: new, go on, done, refused --> contracts first, if they are needed
-//!        |                                                                              |
-//!        v                                                                              v
-//!  exit 2, 8, 9: nothing was created                          the first records are tried --> run --> end of attempt
+//! settings, inputs, target --> lock --> ledger: new, go on, done, refused --> contracts first, if they are needed
+//!        |                                           |                                 |
+//!        v                                           v                                 v
+//!  refused: nothing was created         the first records are tried                   run --> end of attempt
 //! ```
 //!
-//! - Nothing is created before the inputs were found readable and their columns right.
+//! - Nothing is created before settings, inputs and target were found to be such that a run can begin.
 //! - Whatever happens after the run has begun, its attempt is ended in the ledger with the exit code of the process.
 
 use std::path::{Path, PathBuf};
@@ -21,7 +21,9 @@ use gegendruck_checkpoints::{
     ResumePoint, RunInfo, RunState, Status, StatusFile, Target, Ticket, Trouble,
 };
 use gegendruck_stages::csv::{CsvError, CsvInput, CsvSource, Dialect, Empty, FromFields, OpenError, Start};
-use gegendruck_stages::sql::{Conflict, Create, MaxErrors, SqlError, SqlSink};
+use gegendruck_stages::sql::{
+    Conflict, Create, MaxErrors, MaxErrorsError, SqlError, SqlSink, TableState, check_table,
+};
 use gegendruck_stages::value::Row;
 use jiff::Timestamp;
 
@@ -50,15 +52,27 @@ pub async fn run<I: Import>(arguments: &RunArgs, settings: &Settings, log: &Log)
     };
     summary.ended(exit);
     log.close();
-    if let Some(path) = &arguments.output.summary {
-        summary.write(path)?;
-    }
+    let written = arguments.output.summary.as_ref().map_or(Ok(()), |path| summary.write(path));
     if summary.run.is_some() {
         crate::print(&summary.to_string());
     }
-    match ended {
-        Err(refused) if summary.run.is_none() => Err(refused),
-        _ => Ok(exit),
+    match (ended, written) {
+        (Err(refused), written) if summary.run.is_none() => {
+            tell_unwritten(log, written.err());
+            Err(refused)
+        }
+        // What the schedulers read is missing: that must not pass for a success.
+        (_, Err(unwritten)) if exit <= Exit::Rejects => Err(unwritten),
+        (_, written) => {
+            tell_unwritten(log, written.err());
+            Ok(exit)
+        }
+    }
+}
+
+fn tell_unwritten(log: &Log, unwritten: Option<Refused>) {
+    if let Some(unwritten) = unwritten {
+        log.line(Level::Error, &unwritten.message);
     }
 }
 
@@ -80,17 +94,21 @@ async fn whole<I: Import>(
     summary: &mut Summary,
 ) -> Result<Exit, Refused> {
     let dialect = dialect(&arguments.dialect)?;
-    formats(&arguments.values)?;
+    settings_work::<I>(arguments)?;
     let inputs = look_at_inputs::<I>(arguments, &dialect).await?;
-    summary.inputs = inputs.iter().map(|path| (shown(path), size(path))).collect();
+    summary.inputs = inputs.paths.iter().map(|path| (shown(path), size(path))).collect();
     let target = target(arguments)?;
     summary.target = format!("sqlite:{}", target.path().display());
     summary.table = table::<I>(arguments);
     let process = Process::this(env!("CARGO_PKG_VERSION"));
-    let mut lock = Lock::take(&target, &process).map_err(|error| lock_refused(&error))?;
+    let take = || Lock::take(&target, &process).map_err(|error| lock_refused(&error));
+    // Where no run was ever started, not even the lock is created before all that can be looked at was.
+    let first = if target.lock_path().exists() { Some(take()?) } else { None };
+    look_at_target::<I>(arguments, &dialect, &target, &inputs.paths).await?;
+    let mut lock = first.map_or_else(take, Ok)?;
     let new = !target.exists();
     let mut ledger = Ledger::open(&target, I::NAME).await.map_err(refused)?;
-    let from: Vec<_> = inputs.iter().map(|path| shown(path)).collect();
+    let from: Vec<_> = inputs.paths.iter().map(|path| shown(path)).collect();
     let note = if new { " (new database created)" } else { "" };
     log.line(Level::Info, &format!("{} -> {}{note}, table {}", from.join(", "), summary.target, summary.table));
     let signals = Signals::listen().map_err(|error| Refused::failed(format!("signals cannot be caught: {error}")))?;
@@ -100,8 +118,133 @@ async fn whole<I: Import>(
     exit
 }
 
-/// The inputs in the order of their names, after all of them were found to be readable and to have the right columns.
-async fn look_at_inputs<I: Import>(arguments: &RunArgs, dialect: &Dialect) -> Result<Vec<PathBuf>, Refused> {
+/// Refuses settings that cannot work, each alone or together.
+fn settings_work<I: Import>(arguments: &RunArgs) -> Result<(), Refused> {
+    formats(&arguments.values)?;
+    max_errors(arguments)?;
+    if let Some(text) = &arguments.as_of
+        && text.parse::<jiff::civil::Date>().is_err()
+    {
+        return Err(Refused::usage(format!("--as-of {text}: is no date; give one such as 2026-11-30")));
+    }
+    crate::plan::stages::<I>(&options::<I>(arguments)).map(drop).map_err(|error| Refused::usage(error.to_string()))
+}
+
+fn max_errors(arguments: &RunArgs) -> Result<MaxErrors, Refused> {
+    let Some(text) = &arguments.max_errors else { return Ok(MaxErrors::default()) };
+    text.parse().map_err(|error: MaxErrorsError| Refused::usage(format!("--max-errors: {error}")))
+}
+
+/// Refuses a target into which no run can be begun. Only reads.
+async fn look_at_target<I: Import>(
+    arguments: &RunArgs,
+    dialect: &Dialect,
+    target: &Target,
+    inputs: &[PathBuf],
+) -> Result<(), Refused> {
+    let name = table::<I>(arguments);
+    let state = check_table(target, &I::Row::TABLE, &name).await.map_err(sql_refused)?;
+    if arguments.no_create && state == TableState::Missing {
+        let (path, table) = (target.path().to_path_buf(), name);
+        return Err(sql_refused(SqlError::NoTable { path, table }));
+    }
+    let ledger = match Ledger::read(target).await {
+        Ok(ledger) => Some(ledger),
+        Err(LedgerError::Missing { path }) if arguments.no_create => {
+            let path = path.display();
+            let what = "no ledger is in it, and --no-create forbids to create one; see nightly-import ledger ddl";
+            return Err(Refused::usage(format!("{path}: {what}")));
+        }
+        Err(LedgerError::Missing { .. }) => None,
+        Err(error) => return Err(refused(error)),
+    };
+    if let Some(mut ledger) = ledger {
+        let looked = contracts_at_hand::<I>(&mut ledger, inputs).await;
+        drop(ledger.close().await);
+        return looked.map(drop);
+    }
+    let ours = Ledger::is_bare(target).await.map_err(refused)?;
+    if I::NEEDS_CONTRACTS && !(ours && beside(inputs).exists()) {
+        return Err(no_contracts::<I>(target, inputs));
+    }
+    if I::NEEDS_CONTRACTS {
+        look_at_inputs::<crate::contracts::Contracts>(&for_contracts(arguments, beside(inputs)), dialect).await?;
+    }
+    let points = inputs.iter().zip(0..);
+    let sources = points.map(|(path, index)| CsvInput { path: path.clone(), start: None, index }).collect();
+    try_first::<I>(sources, dialect, arguments).await
+}
+
+/// The contracts that lie beside the inputs, if an import needs them and they are there.
+fn beside(inputs: &[PathBuf]) -> PathBuf {
+    inputs.first().and_then(|path| path.parent()).unwrap_or(Path::new("")).join("contracts.csv")
+}
+
+/// True if the contracts are in the target; false if they can be imported first, because the database is the program's own.
+async fn contracts_at_hand<I: Import>(ledger: &mut Ledger, inputs: &[PathBuf]) -> Result<bool, Refused> {
+    if !I::NEEDS_CONTRACTS || ledger.completed(crate::contracts::Contracts::NAME).await.map_err(refused)?.is_some() {
+        return Ok(true);
+    }
+    let (_, created_by) = ledger.identity().await.map_err(refused)?;
+    if created_by.as_deref() == Some(I::NAME) && beside(inputs).exists() {
+        return Ok(false);
+    }
+    Err(no_contracts::<I>(ledger.target(), inputs))
+}
+
+fn no_contracts<I: Import>(target: &Target, inputs: &[PathBuf]) -> Refused {
+    let (to, beside) = (target.path().display(), beside(inputs));
+    let why = if beside.exists() { String::new() } else { format!(" and there is no {}", beside.display()) };
+    Refused::usage(format!(
+        "{} needs contracts, and none were imported into {to}{why}; import them first: nightly-import run {} {} --to sqlite:{to}",
+        I::NAME,
+        crate::contracts::Contracts::NAME,
+        beside.display()
+    ))
+}
+
+/// The settings of a run that imports the contracts at `path` before another import that needs them.
+fn for_contracts(arguments: &RunArgs, path: PathBuf) -> RunArgs {
+    let mut arguments = RunArgs { inputs: vec![path], table: None, on_conflict: None, trace_calls: None, ..arguments.clone() };
+    arguments.dialect.ignore_columns.clear();
+    (arguments.workers, arguments.buffer) = (Vec::new(), Vec::new());
+    (arguments.request, arguments.rate) = (Vec::new(), Vec::new());
+    arguments
+}
+
+/// Tries the first records without target or service: a file of which most are refused is the wrong file, unless the operator
+/// has said how many may be.
+async fn try_first<I: Import>(sources: Vec<CsvInput>, dialect: &Dialect, arguments: &RunArgs) -> Result<(), Refused> {
+    const TRIED: u64 = 1_000;
+    if arguments.max_errors.is_some() {
+        return Ok(());
+    }
+    let formats = Arc::new(formats(&arguments.values)?);
+    let (read, rejected, example) = crate::validate::first_records::<I>(sources, dialect, arguments, formats, TRIED).await?;
+    if rejected * 2 <= read || read < 10 {
+        return Ok(());
+    }
+    let example = example.map_or(String::new(), |example| format!(", the first: {example}"));
+    Err(Refused::new(
+        Exit::Limit,
+        format!(
+            "{rejected} of the first {read} records would be rejected{example}; this looks like the wrong file, nothing was \
+             written; nightly-import validate {} shows all faults, and --max-errors imports it all the same",
+            I::NAME
+        ),
+    ))
+}
+
+/// Inputs that were looked at.
+struct Inputs {
+    /// In the order of their names.
+    paths: Vec<PathBuf>,
+    /// Their header line, if they all have the same.
+    header: Option<String>,
+}
+
+/// The inputs, after all of them were found to be readable and to have the right columns.
+async fn look_at_inputs<I: Import>(arguments: &RunArgs, dialect: &Dialect) -> Result<Inputs, Refused> {
     let mut paths = arguments.inputs.clone();
     paths.sort();
     paths.dedup();
@@ -117,10 +260,13 @@ async fn look_at_inputs<I: Import>(arguments: &RunArgs, dialect: &Dialect) -> Re
         }
         sources.push(CsvInput { path: path.clone(), start: None, index: 0 });
     }
-    CsvSource::<I::Raw>::open(sources, dialect, &arguments.dialect.ignore_columns, empty(arguments))
+    let source = CsvSource::<I::Raw>::open(sources, dialect, &arguments.dialect.ignore_columns, empty(arguments))
         .await
         .map_err(|error| csv_refused(&error))?;
-    Ok(paths)
+    let mut headers = source.openings().iter().map(|(_, opening)| opening.header().line());
+    let first = headers.next();
+    let header = first.filter(|first| headers.all(|line| line == *first));
+    Ok(Inputs { paths, header: header.map(|line| String::from_utf8_lossy(line).into_owned()) })
 }
 
 fn not_readable(path: &Path, error: &std::io::Error) -> Refused {
@@ -236,8 +382,15 @@ fn conflict<I: Import>(arguments: &RunArgs) -> OnConflict {
 }
 
 /// The settings of the runtime that the arguments describe.
-pub fn options(arguments: &RunArgs) -> Options {
-    Options {
+///
+/// A transaction ends where the source handed out a batch's end, and a call that takes parts of several batches joins them. So
+/// that no transaction is larger than was asked for, its size is a multiple of the source's batches, and no call takes more.
+pub fn options<I: Import>(arguments: &RunArgs) -> Options {
+    let Options { batch, .. } = Options::default();
+    let parts = arguments.batch_size.div_ceil(batch.0).max(1);
+    let batch = Records((arguments.batch_size / parts).max(1));
+    let mut options = Options {
+        batch,
         workers: arguments.workers.iter().cloned().collect(),
         buffer: arguments.buffer.iter().cloned().collect(),
         request: arguments.request.iter().map(|(stage, n)| (stage.clone(), Records(*n))).collect(),
@@ -249,19 +402,28 @@ pub fn options(arguments: &RunArgs) -> Options {
             interval: arguments.commit_interval,
         }),
         ..Options::default()
+    };
+    let stages = crate::plan::stages::<I>(&options).map(|plan| plan.stages).unwrap_or_default();
+    for stage in stages {
+        let most = usize::try_from(arguments.batch_size).unwrap_or(usize::MAX).max(1);
+        if stage.settings.claim.is_some_and(|claim| claim > most) {
+            options.claim.insert(stage.name, most);
+        }
     }
+    options
 }
 
 impl Job<'_> {
     /// One import, under the lock. Boxed, because an import may need another one first.
     fn import<'b, I: Import>(
         &'b self,
-        paths: Vec<PathBuf>,
+        looked: Inputs,
         lock: &'b mut Lock,
         ledger: &'b mut Ledger,
         summary: &'b mut Summary,
     ) -> LocalBoxFuture<'b, Result<Exit, Refused>> {
         Box::pin(async move {
+            let Inputs { paths, header } = looked;
             let identity = identity::<I>(self.arguments);
             let accept = Accept { grown: self.arguments.accept_grown, changed: self.arguments.accept_changed };
             let decision = ledger.look_up(&identity, &paths, accept).await.map_err(look_up_refused)?;
@@ -276,6 +438,9 @@ impl Job<'_> {
                     run.inputs.clone()
                 }
             };
+            if let Decision::New { inputs, .. } = &decision {
+                try_first::<I>(sources(inputs), &self.dialect, self.arguments).await?;
+            }
             if let Some(exit) = self.contracts_first::<I>(&paths, lock, ledger).await? {
                 return Ok(exit);
             }
@@ -289,10 +454,11 @@ impl Job<'_> {
                 contracts_run: contracts_run.clone(),
                 trace: self.arguments.trace_calls.clone(),
             };
-            let attempt = Attempt {
-                process: self.process.clone(),
-                settings: serde_json::to_value(self.settings).unwrap_or_default(),
-            };
+            let mut settings = serde_json::to_value(self.settings).unwrap_or_default();
+            if let Some(header) = header {
+                settings["header"] = serde_json::json!({"value": header, "from": "input"});
+            }
+            let attempt = Attempt { process: self.process.clone(), settings };
             let ticket = match decision {
                 Decision::GoOn(run) => {
                     let at = run.inputs.iter().find(|input| !input.complete).map(|input| input.at);
@@ -302,7 +468,6 @@ impl Job<'_> {
                     ledger.go_on(&run, &attempt).await.map_err(refused)?
                 }
                 _ => {
-                    self.try_first::<I>(&inputs, &context).await?;
                     let as_of = self.arguments.as_of.clone().unwrap_or_else(today);
                     let spec = gegendruck_checkpoints::RunSpec {
                         pipeline: identity.clone(),
@@ -325,8 +490,7 @@ impl Job<'_> {
                     refused.exit
                 }
             };
-            self.end::<I>(exit, &ticket, ledger, summary).await;
-            Ok(exit)
+            Ok(self.end(exit, &ticket, ledger, summary).await)
         })
     }
 
@@ -369,33 +533,14 @@ impl Job<'_> {
         lock: &mut Lock,
         ledger: &mut Ledger,
     ) -> Result<Option<Exit>, Refused> {
-        if !I::NEEDS_CONTRACTS {
+        if contracts_at_hand::<I>(ledger, paths).await? {
             return Ok(None);
         }
         let contracts = crate::contracts::Contracts::NAME;
-        if ledger.completed(contracts).await.map_err(refused)?.is_some() {
-            return Ok(None);
-        }
-        let beside = paths.first().and_then(|path| path.parent()).unwrap_or(Path::new("")).join("contracts.csv");
-        let (_, created_by) = ledger.identity().await.map_err(refused)?;
-        let to = self.target.path().display();
-        if created_by.as_deref() != Some(I::NAME) || !beside.exists() {
-            let why = if beside.exists() { String::new() } else { format!(" and there is no {}", beside.display()) };
-            return Err(Refused::usage(format!(
-                "{} needs contracts, and none were imported into {to}{why}; import them first: \
-                 nightly-import run {contracts} {} --to sqlite:{to}",
-                I::NAME,
-                beside.display()
-            )));
-        }
+        let (beside, to) = (beside(paths), self.target.path().display());
         self.log.line(Level::Info, &format!("contracts first: importing {}", beside.display()));
-        let mut arguments = self.arguments.clone();
-        arguments.inputs = vec![beside.clone()];
-        (arguments.table, arguments.on_conflict, arguments.trace_calls) = (None, None, None);
-        arguments.dialect.ignore_columns.clear();
-        (arguments.workers, arguments.buffer) = (Vec::new(), Vec::new());
-        (arguments.request, arguments.rate) = (Vec::new(), Vec::new());
-        look_at_inputs::<crate::contracts::Contracts>(&arguments, &self.dialect).await?;
+        let arguments = for_contracts(self.arguments, beside.clone());
+        let looked = look_at_inputs::<crate::contracts::Contracts>(&arguments, &self.dialect).await?;
         let job = Job {
             arguments: &arguments,
             settings: self.settings,
@@ -409,7 +554,7 @@ impl Job<'_> {
         summary.inputs = vec![(shown(&beside), size(&beside))];
         summary.target = format!("sqlite:{to}");
         summary.table = table::<crate::contracts::Contracts>(&arguments);
-        let exit = job.import::<crate::contracts::Contracts>(vec![beside], lock, ledger, &mut summary).await?;
+        let exit = job.import::<crate::contracts::Contracts>(looked, lock, ledger, &mut summary).await?;
         self.log.set_run("");
         summary.ended(exit);
         let run = summary.run.clone().unwrap_or_default();
@@ -423,25 +568,6 @@ impl Job<'_> {
         Ok(Some(exit))
     }
 
-    /// Tries the first records without target or service: a file of which most are refused is the wrong file.
-    async fn try_first<I: Import>(&self, inputs: &[ResumePoint], context: &Context) -> Result<(), Refused> {
-        const TRIED: u64 = 1_000;
-        let (read, rejected, example) =
-            crate::validate::first_records::<I>(sources(inputs), &self.dialect, self.arguments, context, TRIED).await?;
-        if rejected * 2 <= read || read < 10 {
-            return Ok(());
-        }
-        let example = example.map_or(String::new(), |example| format!(", the first: {example}"));
-        Err(Refused::new(
-            Exit::Limit,
-            format!(
-                "{rejected} of the first {read} records would be rejected{example}; this looks like the wrong file, \
-                 nothing was written; nightly-import validate {} shows all faults",
-                I::NAME
-            ),
-        ))
-    }
-
     /// Runs the pipeline from where the inputs are, and watches it.
     async fn attempt<I: Import>(
         &self,
@@ -453,10 +579,6 @@ impl Job<'_> {
         summary: &mut Summary,
     ) -> Result<Exit, Refused> {
         let before = ledger.run(ticket.run()).await.map_err(refused)?;
-        let limit = match &self.arguments.max_errors {
-            Some(text) => text.parse::<MaxErrors>().map_err(|error| Refused::usage(error.to_string()))?,
-            None => MaxErrors::default(),
-        };
         let create = if self.arguments.no_create { Create::Never } else { Create::IfMissing };
         let mut sink = SqlSink::<I::Row>::builder(&self.target, ticket)
             .table(&identity.table)
@@ -466,7 +588,7 @@ impl Job<'_> {
                 OnConflict::Skip => Conflict::Skip,
                 OnConflict::Update => Conflict::Update,
             })
-            .max_errors(limit)
+            .max_errors(max_errors(self.arguments)?)
             .retry_for(self.arguments.retry_for);
         for statement in I::finish(&identity.table) {
             sink = sink.finish(statement);
@@ -476,7 +598,7 @@ impl Job<'_> {
         let source = CsvSource::<I::Raw>::open(sources(inputs), &self.dialect, ignored, empty(self.arguments))
             .await
             .map_err(|error| csv_refused(&error))?;
-        let mut options = options(self.arguments);
+        let mut options = options::<I>(self.arguments);
         let log = self.log.clone();
         options.on_event = Arc::new(move |event| tell(&log, &event));
         let careful = Careful::of(ledger, ticket, &self.target, self.arguments.reject_poison).await?;
@@ -506,6 +628,7 @@ impl Job<'_> {
             End::Failed(error) => {
                 let exit = match &error {
                     RunError::Sink(SinkError::Fenced(_)) => Exit::Held,
+                    RunError::Sink(SinkError::Limit(_)) => Exit::Limit,
                     RunError::Sink(SinkError::Unbalanced(_)) | RunError::Unaccounted { .. } => Exit::Unbalanced,
                     RunError::Panic(_) => Exit::Internal,
                     _ => Exit::Failed,
@@ -517,8 +640,9 @@ impl Job<'_> {
         exit
     }
 
-    /// Ends the attempt in the ledger and fills the summary with what the ledger says.
-    async fn end<I: Import>(&self, exit: Exit, ticket: &Ticket, ledger: &mut Ledger, summary: &mut Summary) {
+    /// Ends the attempt in the ledger and fills the summary with what the ledger says. A complete run with rejects says so in
+    /// its exit code, whichever attempt they are from.
+    async fn end(&self, exit: Exit, ticket: &Ticket, ledger: &mut Ledger, summary: &mut Summary) -> Exit {
         let info = ledger.run(ticket.run()).await;
         let exit = match &info {
             Ok(info) if exit == Exit::Complete && info.tally.rejected > 0 => Exit::Rejects,
@@ -544,11 +668,16 @@ impl Job<'_> {
         if !summary.rejects.is_empty() {
             summary.export = Some(format!("nightly-import rejects export {} {to}", ticket.run()));
         }
+        if state == RunState::Complete && summary.total.read == 0 {
+            let words = "warning: the input has no records";
+            self.log.line(Level::Warn, "the input has no records");
+            summary.message.get_or_insert(words.into());
+        }
         if state != RunState::Complete {
             summary.go_on = Some(command_line());
         }
         summary.ended(exit);
-        let _ = I::NAME;
+        exit
     }
 }
 

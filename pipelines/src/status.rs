@@ -1,5 +1,7 @@
 //! `nightly-import status` and `inspect`: the runs of a target, and where their time goes.
 
+use std::io::Write;
+
 use gegendruck::{Report, thousands};
 use gegendruck_checkpoints::{AttemptInfo, Ledger, LedgerError, RunInfo, RunState, Status, StatusError, StatusFile, Target};
 use jiff::Timestamp;
@@ -263,7 +265,8 @@ async fn finished(arguments: &InspectArgs, target: &Target) -> Result<Exit, Refu
         crate::print(&format!("run {}   {words}, attempt {}, {:.1} s\n{report}\n", run.run, stored.attempt, report.wall.as_secs_f64()));
     }
     if let Err(error @ StatusError::Damaged { .. }) = StatusFile::of(target).read() {
-        eprintln!("warning: {error}");
+        // A standard error that nobody reads does no harm.
+        drop(writeln!(std::io::stderr().lock(), "nightly-import: {error}"));
     }
     Ok(Exit::Complete)
 }

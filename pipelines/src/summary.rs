@@ -114,11 +114,16 @@ impl Summary {
     /// The file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), Refused> {
         let failed = |error: std::io::Error| Refused::failed(format!("{}: the summary cannot be written: {error}", path.display()));
+        let document = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
+        if path.metadata().is_ok_and(|found| !found.is_file()) {
+            // A device or a pipe: nothing may take its place.
+            let mut file = create_private(path).map_err(failed)?;
+            return file.write_all(&document).and_then(|()| file.flush()).map_err(failed);
+        }
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(".tmp");
         let beside = path.with_file_name(name);
         let mut file = create_private(&beside).map_err(failed)?;
-        let document = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
         file.write_all(&document).and_then(|()| file.sync_all()).map_err(failed)?;
         std::fs::rename(&beside, path).map_err(failed)
     }
@@ -208,7 +213,7 @@ impl Summary {
         let mut words = self.rejects.iter().take(SHOWN).map(one).collect::<Vec<_>>().join(", ");
         if let Some(rest) = self.rejects.get(SHOWN..).filter(|rest| !rest.is_empty()) {
             let more: u64 = rest.iter().map(|reject| reject.count).sum();
-            write!(words, ", {} of {} other kinds", thousands(more), rest.len())?;
+            write!(words, ", and {} of {} more kinds", thousands(more), rest.len())?;
         }
         match &self.export {
             Some(command) => writeln!(f, "rejects:    {words}: {command}"),

@@ -3,18 +3,20 @@
 //! It reads through the same source, link by link, as a run does; only the sink is another one: it counts.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use gegendruck::{
     Committed, End, Group, Options, Pipeline, Position, Reason, Records, Room, Sink, SinkContext, SinkError, Source,
     SourceError, Tally, thousands,
 };
 use gegendruck_stages::csv::{CsvInput, CsvSource, Dialect, Empty};
+use gegendruck_stages::value::Formats;
 use serde_json::json;
 
 use crate::cli::{RunArgs, ValidateArgs};
 use crate::dialect::{dialect, formats};
 use crate::exit::{Exit, Refused};
-use crate::imports::{Context, Import};
+use crate::imports::Import;
 use crate::run::{csv_refused, empty};
 
 /// Positions that are shown of each kind.
@@ -74,7 +76,7 @@ impl Sink<Vec<Reason>> for Counting {
 
 async fn count<I: Import>(
     source: impl Source<Item = I::Raw>,
-    formats: std::sync::Arc<gegendruck_stages::value::Formats>,
+    formats: Arc<Formats>,
 ) -> Result<Counting, Refused> {
     let outcome = Pipeline::new(I::NAME)
         .source(source)
@@ -96,7 +98,7 @@ async fn count<I: Import>(
 /// The input cannot be read.
 pub async fn validate<I: Import>(arguments: &ValidateArgs) -> Result<Exit, Refused> {
     let dialect = dialect(&arguments.dialect)?;
-    let formats = std::sync::Arc::new(formats(&arguments.values)?);
+    let formats = Arc::new(formats(&arguments.values)?);
     let mut paths = arguments.inputs.clone();
     paths.sort();
     let inputs = paths.iter().zip(0..).map(|(path, index)| CsvInput { path: path.clone(), start: None, index });
@@ -151,13 +153,13 @@ pub async fn first_records<I: Import>(
     inputs: Vec<CsvInput>,
     dialect: &Dialect,
     arguments: &RunArgs,
-    context: &Context,
+    formats: Arc<Formats>,
     most: u64,
 ) -> Result<(u64, u64, Option<String>), Refused> {
     let source = CsvSource::<I::Raw>::open(inputs, dialect, &arguments.dialect.ignore_columns, empty(arguments))
         .await
         .map_err(|error| csv_refused(&error))?;
-    let counted = count::<I>(First { source, left: most }, context.formats.clone()).await?;
+    let counted = count::<I>(First { source, left: most }, formats).await?;
     Ok((counted.records, counted.faulty, counted.first.map(|(at, reason)| format!("{at}: {reason}"))))
 }
 

@@ -137,7 +137,28 @@ pub struct Batch<T> {
     more_blocks: Vec<Block>,
     checkpoint: Option<Checkpoint>,
     read_at: Moment,
+    claim: Claimed,
 }
+
+/// The claim by which a batch, or the whole that it is a part of, was taken from its link.
+#[derive(Clone, Copy, Debug, Default)]
+struct Claimed {
+    number: u64,
+    first: u64,
+    records: u64,
+}
+
+/// What batches are put in the order of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// As the source handed them out.
+    Source,
+    /// As they were claimed from the link before.
+    Claims,
+}
+
+/// A place in an order.
+pub(crate) type Place = (u64, u64);
 
 /// What a source made of a run of records, before the runtime gives it its place on the axis.
 #[derive(Debug)]
@@ -173,6 +194,7 @@ impl<T> SourceBatch<T> {
             more_blocks: Vec::new(),
             checkpoint: Some(self.checkpoint),
             read_at,
+            claim: Claimed::default(),
         }
     }
 }
@@ -241,19 +263,36 @@ impl<T> Batch<T> {
         self.checkpoint.as_ref()
     }
 
-    /// Order in which the source handed it out: the hand-over that it begins in, and its place on the axis.
-    pub(crate) fn key(&self) -> (u64, u64) {
-        (self.from, self.first)
+    /// Its place in an order: the hand-over that it begins in, or its claim, and how far it lies in.
+    pub(crate) fn place(&self, order: Order) -> Place {
+        match order {
+            Order::Source => (self.from, self.first),
+            Order::Claims => (self.claim.number, self.first - self.claim.first),
+        }
+    }
+
+    /// The place of the batch that follows this one.
+    pub(crate) fn next_place(&self, order: Order) -> Place {
+        let records = self.span.records();
+        match order {
+            Order::Source => {
+                (self.serial + u64::from(self.checkpoint.is_some()), self.first + records)
+            }
+            Order::Claims => match self.first - self.claim.first + records {
+                end if end == self.claim.records => (self.claim.number + 1, 0),
+                end => (self.claim.number, end),
+            },
+        }
+    }
+
+    /// It was taken from its link by this claim.
+    pub(crate) fn claimed(&mut self, number: u64) {
+        self.claim = Claimed { number, first: self.first, records: self.span.records() };
     }
 
     #[cfg(test)]
     pub(crate) fn serial(&self) -> u64 {
         self.serial
-    }
-
-    /// The key of the batch that follows this one.
-    pub(crate) fn next_key(&self) -> (u64, u64) {
-        (self.serial + u64::from(self.checkpoint.is_some()), self.first + self.span.records())
     }
 
     /// The untouched source bytes of one of its records.
@@ -305,6 +344,7 @@ impl<T> Batch<T> {
             more_blocks,
             checkpoint,
             read_at,
+            claim,
         } = self;
         let items_out = VecDeque::new();
         let rest = Batch {
@@ -319,6 +359,7 @@ impl<T> Batch<T> {
             more_blocks,
             checkpoint,
             read_at,
+            claim,
         };
         (items, rest)
     }
@@ -351,6 +392,7 @@ impl<T> Batch<T> {
             more_blocks: self.more_blocks.clone(),
             checkpoint: None,
             read_at: self.read_at,
+            claim: self.claim,
         };
         self.rejects = after;
         self.from = self.serial;
@@ -407,6 +449,7 @@ impl<T> Batch<T> {
             more_blocks: Vec::new(),
             checkpoint: None,
             read_at: self.read_at,
+            claim: self.claim,
         };
         std::mem::replace(self, empty)
     }
@@ -427,7 +470,10 @@ impl<T> Batch<T> {
     pub(crate) fn continues_with(&self, next: &Batch<T>) -> bool {
         let same_input = self.span.end.input == next.span.start.input;
         let complete = self.checkpoint.is_some_and(|checkpoint| checkpoint.complete);
-        same_input && !complete && self.next_key() == next.key() && self.span.end == next.span.start
+        same_input
+            && !complete
+            && self.next_place(Order::Source) == next.place(Order::Source)
+            && self.span.end == next.span.start
     }
 
     /// Joins what follows directly. The checkpoint between the two is given up: the later one covers it.

@@ -165,7 +165,8 @@ impl<In> Drop for Hand<'_, In> {
         let last = {
             let mut shelf = self.shelf.lock();
             shelf.hands -= 1;
-            shelf.hands == 0 && shelf.over
+            // While something is parked, those who wait for it have a timer.
+            shelf.hands == 0 && shelf.over && shelf.parked.is_empty()
         };
         if last {
             self.changed.notify_waiters();
@@ -243,6 +244,14 @@ impl Gate {
         let other =
             if self.last.is_some_and(|(last, _)| last == key) { self.before } else { self.last };
         other.is_none_or(|(_, well)| well)
+    }
+
+    /// The record was given up: that it failed says nothing about the service any more.
+    fn forget(&mut self, key: u64) {
+        self.before = self.before.filter(|(before, _)| *before != key);
+        if self.last.is_some_and(|(last, _)| last == key) {
+            self.last = self.before.take();
+        }
     }
 
     fn answered(&mut self, key: u64, well: bool) {
@@ -598,6 +607,7 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
         } else if work.batch.items_in(1) == work.batch.len() {
             let reason = Reason::record("gave_up")
                 .detail(format!("{} attempts failed: {message}", tries.attempts));
+            self.gate.lock().forget(key);
             self.refuse(work.batch, tries, reason, work.place);
         } else {
             self.one_by_one(work, Tries { attempts: 0, ..tries }, crew);

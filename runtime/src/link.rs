@@ -68,6 +68,8 @@ pub struct Link<T> {
 
 struct Inner<T> {
     queue: VecDeque<Batch<T>>,
+    /// Claims served; a batch is numbered by its claim.
+    claims: u64,
     window: Window,
     sent: Amount,
     settled: Amount,
@@ -128,6 +130,7 @@ impl<T> Link<T> {
         Arc::new(Link {
             inner: Mutex::new(Inner {
                 queue: VecDeque::new(),
+                claims: 0,
                 window,
                 sent: Amount::ZERO,
                 settled: Amount::ZERO,
@@ -377,6 +380,13 @@ impl<T> Inner<T> {
     }
 
     fn take(&mut self, most: Share) -> Option<Batch<T>> {
+        let mut batch = self.next(most)?;
+        batch.claimed(self.claims);
+        self.claims += 1;
+        Some(batch)
+    }
+
+    fn next(&mut self, most: Share) -> Option<Batch<T>> {
         let mut batch = self.queue.pop_front()?;
         let Share::Records(most) = most else { return Some(batch) };
         let cut = batch.items_in(most);

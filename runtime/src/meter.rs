@@ -8,6 +8,7 @@
 //! - A reader folds in the interval that is still open, so a stall shows while it lasts.
 //! - One change costs a reading of the clock and one lock that hardly anybody else wants. Nothing is sampled.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -263,6 +264,15 @@ impl Meter {
     /// An empty histogram of service times, to add meters' to.
     pub fn no_service() -> Histogram<u64> {
         histogram()
+    }
+}
+
+/// Ends a meter when its worker's task ends, in whatever way: its times stand still from then on.
+pub(crate) struct Ending(pub(crate) Arc<Meter>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 

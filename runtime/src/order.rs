@@ -1,25 +1,26 @@
-//! Putting finished batches back into the order of the source.
+//! Putting finished batches back into order.
 
 use std::collections::BTreeMap;
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Order, Place};
 
-/// Batches that wait for an earlier one. What comes out is in the order in which the source handed it out, without a gap.
+/// Batches that wait for an earlier one. What comes out is in order, without a gap.
 ///
-/// Hand-overs are counted, so that one without records (only its checkpoint moved) keeps its place too: a checkpoint neither
-/// overtakes its records nor comes after a later one.
+/// In the order of the source, hand-overs are counted, so that one without records (only its checkpoint moved) keeps its place
+/// too: a checkpoint neither overtakes its records nor comes after a later one.
 pub(crate) struct Sorter<T, P = ()> {
-    next: (u64, u64),
-    waiting: BTreeMap<(u64, u64), (Batch<T>, P)>,
+    order: Order,
+    next: Place,
+    waiting: BTreeMap<Place, (Batch<T>, P)>,
 }
 
 impl<T, P> Sorter<T, P> {
-    pub(crate) fn new() -> Self {
-        Sorter { next: (0, 0), waiting: BTreeMap::new() }
+    pub(crate) fn new(order: Order) -> Self {
+        Sorter { order, next: (0, 0), waiting: BTreeMap::new() }
     }
 
     pub(crate) fn push(&mut self, batch: Batch<T>, with: P) {
-        let before = self.waiting.insert(batch.key(), (batch, with));
+        let before = self.waiting.insert(batch.place(self.order), (batch, with));
         debug_assert!(before.is_none(), "two batches at one place");
     }
 
@@ -30,7 +31,7 @@ impl<T, P> Sorter<T, P> {
             return None;
         }
         let (batch, with) = first.remove();
-        self.next = batch.next_key();
+        self.next = batch.next_place(self.order);
         Some((batch, with))
     }
 }
@@ -70,7 +71,7 @@ mod tests {
     fn batches_come_out_in_the_order_of_the_source_whatever_the_order_they_came_in() {
         let given = [(0, 0, 2), (2, 1, 0), (2, 2, 0), (2, 3, 3), (5, 4, 1), (6, 5, 0)];
         for order in permutations(&given) {
-            let mut sorter = Sorter::new();
+            let mut sorter = Sorter::new(Order::Source);
             let mut out = Vec::new();
             for &(first, serial, records) in &order {
                 sorter.push(batch(first, serial, records), ());
@@ -88,7 +89,7 @@ mod tests {
         joined.join(batch(2, 1, 2));
         assert!(!joined.continues_with(&batch(4, 3, 1)), "the second hand-over is not there yet");
         let parts = [joined, batch(4, 2, 0), batch(4, 3, 1)];
-        let mut sorter = Sorter::new();
+        let mut sorter = Sorter::new(Order::Source);
         for part in parts.into_iter().rev() {
             assert!(sorter.pop().is_none());
             sorter.push(part, ());

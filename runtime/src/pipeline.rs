@@ -11,19 +11,22 @@
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
+use crate::batch::Order;
 use crate::clock::Clock;
 use crate::link::{Link, Upstream, Window};
-use crate::meter::{Meter, State};
+use crate::meter::{Ending, Meter, State};
 use crate::order::Sorter;
-use crate::report::{Report, StageKind};
+use crate::report::{Percentiles, Report, StageKind};
 use crate::sink::{CommitState, Feeder, Grouping, HandedOut, Sink, SinkContext, SinkEnd};
 use crate::source::{Source, drive};
 use crate::stage::{
@@ -327,7 +330,7 @@ impl<S: Send + 'static> Runnable<S> {
             Arc::new(Shared { clock, stages: infos, commits, stop, freeze, abort, commands });
         let (done, outcome) = oneshot::channel();
         tokio::spawn(supervise(wiring, sink, shared.clone(), aborted, orders, done));
-        Ok(Run { control: Control { shared }, outcome })
+        Ok(Run { control: Control { shared }, outcome, ended: None })
     }
 
     /// Runs it to its end.
@@ -494,7 +497,7 @@ impl Wiring {
         output.set_upstream(Arc::downgrade(&upstream));
         let info = self.info(name, &input);
         let kind = if settings.claim.is_some() { StageKind::Call } else { StageKind::Transform };
-        let order = settings.reorder.map(|_| Mutex::new(Sorter::new()));
+        let order = settings.reorder.map(|_| Mutex::new(Sorter::new(Order::Claims)));
         let outlet =
             Outlet { stage: info.clone(), input: input.clone(), output: output.clone(), order };
         let start = stage.crew(outlet, &settings);
@@ -521,14 +524,14 @@ impl Wiring {
         let handed_out = self.handed_out.clone();
         self.source = Some(Box::pin(async move {
             let stopped = async move { stop.stopping().await };
-            let drive = drive(source, link.clone(), meter.clone(), most, stopped);
+            let _ending = Ending(meter.clone());
+            let drive = drive(source, link.clone(), meter, most, stopped);
             let end = AssertUnwindSafe(drive).catch_unwind().await;
             let end =
                 end.unwrap_or_else(|_| Err(RunError::Panic("the source panicked in read".into())));
             *handed_out.lock() =
                 HandedOut { amount: link.gauge().sent, all: matches!(end, Ok(true)) };
             link.close();
-            meter.end();
             end.map(|_| ())
         }));
     }
@@ -546,6 +549,8 @@ fn window(settings: &Settings) -> Window {
 pub struct Run<S> {
     control: Control,
     outcome: oneshot::Receiver<Outcome<S>>,
+    /// What came out of `outcome`, if somebody polled for it.
+    ended: Option<Outcome<S>>,
 }
 
 impl<S> Run<S> {
@@ -559,16 +564,30 @@ impl<S> Run<S> {
     /// # Cancel safety
     /// Dropped, the run goes on by itself.
     pub async fn outcome(self) -> Outcome<S> {
-        let report = |control: &Control| control.report();
-        match self.outcome.await {
-            Ok(outcome) => outcome,
-            Err(_) => Outcome {
-                end: End::Failed(RunError::Panic("the run's own task ended early".into())),
-                tally: self.control.tally(),
-                report: report(&self.control),
-                sink: None,
-            },
+        let Run { control, outcome, ended } = self;
+        match ended {
+            Some(outcome) => outcome,
+            None => outcome.await.unwrap_or_else(|_| lost(&control)),
         }
+    }
+
+    /// Waits for its end without taking the outcome.
+    pub(crate) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<&mut Outcome<S>> {
+        if self.ended.is_none() {
+            let outcome = std::task::ready!(Pin::new(&mut self.outcome).poll(cx));
+            self.ended = Some(outcome.unwrap_or_else(|_| lost(&self.control)));
+        }
+        Poll::Ready(self.ended.as_mut().expect("it was just put there"))
+    }
+}
+
+/// The outcome of a run whose own task came to nothing: its runtime was shut down, or it has a fault.
+fn lost<S>(control: &Control) -> Outcome<S> {
+    Outcome {
+        end: End::Failed(RunError::Panic("the run's own task ended early".into())),
+        tally: control.tally(),
+        report: control.report(),
+        sink: None,
     }
 }
 
@@ -628,7 +647,12 @@ impl Control {
 
     /// Where the time went up to now, open intervals included.
     pub fn report(&self) -> Report {
-        Report::read(self.shared.clock, &self.shared.stages, &self.shared.commits)
+        self.read(Percentiles::With)
+    }
+
+    fn read(&self, percentiles: Percentiles) -> Report {
+        let Shared { clock, stages, commits, .. } = &*self.shared;
+        Report::read(*clock, stages, commits, percentiles)
     }
 
     /// Verdicts of the records committed so far by this run.
@@ -693,7 +717,7 @@ async fn supervise<S: Send + 'static>(
                 }
             }
             _ = tick.tick() => {
-                let report = control.report();
+                let report = control.read(Percentiles::Without);
                 size_buffers(&shared.stages, &report);
                 if let Some(words) = watchdog.look(&report, clock) {
                     (shared.stages[0].1.on_event)(Event::Stalled(words));
@@ -743,6 +767,7 @@ fn start_worker(
     let work = (workers.start)(crew);
     let (leaving, fail, name) = (workers.leaving.clone(), fail.clone(), wired.info.name.clone());
     leaving.enter();
+    let ending = Ending(meter);
     tasks.spawn(async move {
         let end = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
             Err(RunError::Panic(format!("{name} panicked outside the work on a record")))
@@ -751,7 +776,7 @@ fn start_worker(
             fail(error);
             (leaving.halt)();
         }
-        meter.end();
+        drop(ending);
         leaving.leave();
     });
 }

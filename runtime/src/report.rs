@@ -145,6 +145,7 @@ impl Report {
         clock: Clock,
         stages: &[(StageKind, Arc<StageInfo>)],
         commits: &Mutex<CommitState>,
+        percentiles: Percentiles,
     ) -> Report {
         let now = clock.now();
         let wall = now.since(Default::default());
@@ -153,7 +154,7 @@ impl Report {
             wall,
             stages: stages
                 .iter()
-                .map(|(kind, info)| read_stage(*kind, info, clock, wall))
+                .map(|(kind, info)| read_stage(*kind, info, clock, wall, percentiles))
                 .collect(),
             tally: commits.tally,
             commits: commits.commits,
@@ -197,13 +198,26 @@ fn per_second(records: u64, wall: Duration) -> f64 {
     if wall.is_zero() { 0.0 } else { records as f64 / wall.as_secs_f64() }
 }
 
-fn read_stage(kind: StageKind, info: &StageInfo, clock: Clock, wall: Duration) -> StageReport {
+/// Whether a report is to have percentiles: they cost more to read than all the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Percentiles {
+    With,
+    Without,
+}
+
+fn read_stage(
+    kind: StageKind,
+    info: &StageInfo,
+    clock: Clock,
+    wall: Duration,
+    percentiles: Percentiles,
+) -> StageReport {
     let gauge = (info.gauge)();
     let mut times = Times::default();
     let (mut lived, mut longest) = (Duration::ZERO, Duration::ZERO);
     let (mut records, mut claims, mut changes) = (0, 0, 0);
     let mut now = Vec::new();
-    let mut service = Meter::no_service();
+    let mut service = (percentiles == Percentiles::With).then(Meter::no_service);
     let mut skew: Option<(f64, f64)> = None;
     let meters = info.meters.lock().clone();
     for meter in &meters {
@@ -215,12 +229,18 @@ fn read_stage(kind: StageKind, info: &StageInfo, clock: Clock, wall: Duration) -
         claims += reading.claims;
         changes += reading.changes;
         now.extend(reading.state.map(|state| (state, reading.open)));
-        meter.add_service_to(&mut service);
+        if let Some(service) = &mut service {
+            meter.add_service_to(service);
+        }
         let share =
             reading.times.serving().as_secs_f64() / reading.times.total().as_secs_f64().max(1e-9);
         let (most, least) = skew.unwrap_or((share, share));
         skew = Some((most.max(share), least.min(share)));
     }
+    let percentile = |quantile| {
+        let nanos = service.as_ref().map_or(0, |all| all.value_at_quantile(quantile));
+        Duration::from_nanos(nanos)
+    };
     let workers = if now.is_empty() { info.settings.workers } else { now.len() };
     // What a source has on its way is what its own link holds; it has no input.
     StageReport {
@@ -234,8 +254,8 @@ fn read_stage(kind: StageKind, info: &StageInfo, clock: Clock, wall: Duration) -
         records,
         claims,
         per_second: per_second(records, wall),
-        p50: Duration::from_nanos(service.value_at_quantile(0.5)),
-        p99: Duration::from_nanos(service.value_at_quantile(0.99)),
+        p50: percentile(0.5),
+        p99: percentile(0.99),
         rejected: info.rejected.load(Ordering::Relaxed),
         filtered: info.filtered.load(Ordering::Relaxed),
         retried: info.retried.load(Ordering::Relaxed),

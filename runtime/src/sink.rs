@@ -19,10 +19,10 @@ use std::time::Duration;
 use futures::FutureExt;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::{Batch, Block, Checkpoint, Filtered, Item};
+use crate::batch::{Batch, Block, Checkpoint, Filtered, Item, Order};
 use crate::clock::Moment;
 use crate::link::{Link, Share};
-use crate::meter::{Meter, State};
+use crate::meter::{Ending, Meter, State};
 use crate::order::Sorter;
 use crate::sync::Mutex;
 use crate::{Amount, Bytes, Position, Records, Reject, RunError, SinkError};
@@ -219,15 +219,15 @@ impl<T> Gathered<T> {
 impl<T: Send + 'static, S: Sink<T>> Feeder<T, S> {
     /// Commits what comes until the link is closed or the sink stops the run.
     pub(crate) async fn run(mut self) -> (S, Result<SinkEnd, RunError>) {
+        let _ending = Ending(self.context.meter.clone());
         let end = self.feed().await;
-        self.context.meter.end();
         (self.sink, end)
     }
 
     async fn feed(&mut self) -> Result<SinkEnd, RunError> {
         let meter = self.context.meter.clone();
         let clock = meter.clock();
-        let mut sorter: Sorter<T> = Sorter::new();
+        let mut sorter: Sorter<T> = Sorter::new(Order::Source);
         let mut gathered = Gathered {
             batches: Vec::new(),
             whole: 0,

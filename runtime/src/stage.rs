@@ -154,7 +154,8 @@ impl<Does> StageBuilder<Does> {
         self
     }
 
-    /// Hands results on in the order of the input; at most `reorder` claims are running or wait for an earlier one.
+    /// Hands results on in the order in which they were claimed, that is, in which the stage before handed them on; at most
+    /// `reorder` claims are running or wait for an earlier one.
     pub fn ordered(mut self, reorder: usize) -> Self {
         self.settings.reorder = Some(reorder);
         self

@@ -99,6 +99,12 @@ impl<T> Stream for EndStream<T> {
     type Item = Ended<T>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Ended<T>>> {
+        if let Poll::Ready(ended) = Pin::new(&mut self.values).poll_next(cx) {
+            return Poll::Ready(ended);
+        }
+        let Some(run) = &mut self.run else { return Poll::Pending };
+        // The outcome has the sink, and with it the sending end: without it, the stream ends behind its last value.
+        std::task::ready!(run.poll_ended(cx)).sink = None;
         Pin::new(&mut self.values).poll_next(cx)
     }
 }

@@ -26,7 +26,8 @@ use std::time::Duration;
 
 use gegendruck::{Clock, Committed, Group, Position, Sink, SinkContext, SinkError, Tally};
 use gegendruck_checkpoints::{
-    LedgerError, Progress, Target, Ticket, Trouble, commits, complete, fence, totals, trouble, write_progress, write_rejects,
+    LedgerError, Progress, Target, Ticket, Trouble, commits, complete, fence, totals, trouble,
+    write_progress, write_rejects,
 };
 use sqlx::Executor;
 use sqlx::sqlite::SqliteConnection;
@@ -196,7 +197,8 @@ impl<T: Row> SqlSinkBuilder<T> {
     /// Dropped, the table was created or not.
     pub async fn open(self) -> Result<SqlSink<T>, SqlError> {
         let path = self.target.path().to_path_buf();
-        let failed = |source| SqlError::Database { path: path.clone(), trouble: trouble(&source), source };
+        let failed =
+            |source| SqlError::Database { path: path.clone(), trouble: trouble(&source), source };
         let mut connection = self.connect().await.map_err(failed)?;
         let statements = Statements::new(&T::TABLE, &self.table);
         if let TableState::Missing = check_table(&self.target, &T::TABLE, &self.table).await? {
@@ -207,7 +209,8 @@ impl<T: Row> SqlSinkBuilder<T> {
             sqlx::raw_sql(&ddl).execute(&mut connection).await.map_err(failed)?;
         }
         let total = totals(&mut connection, &self.ticket).await?;
-        let floor = sqlite::highest_row(&mut connection, &T::TABLE, &self.table).await.map_err(failed)?;
+        let floor =
+            sqlite::highest_row(&mut connection, &T::TABLE, &self.table).await.map_err(failed)?;
         let connection = Some(connection);
         Ok(SqlSink { connection, statements, total, floor, inserted: 0, settings: self })
     }
@@ -252,12 +255,21 @@ impl<T: Row> SqlSink<T> {
 enum Failed {
     /// Somebody else holds the database. Nothing was written.
     Busy,
-    /// It was sent to be committed, and what became of it is unknown. It would be the run's commit of that number.
-    Unknown { number: u64, trouble: Trouble },
     /// Nothing was written.
     Target(Trouble),
     /// Nothing was written.
     Sink(SinkError),
+}
+
+/// What became of a transaction that was sent to be committed.
+#[derive(Debug)]
+enum Sent {
+    Committed,
+    /// There was no good answer. If it was made, it is the run's commit of that number.
+    Unknown {
+        number: u64,
+        trouble: Trouble,
+    },
 }
 
 impl From<sqlx::Error> for Failed {
@@ -275,7 +287,9 @@ impl From<LedgerError> for Failed {
             LedgerError::Database { trouble: Trouble::Busy, .. } => Failed::Busy,
             LedgerError::Database { trouble, .. } => Failed::Target(trouble),
             LedgerError::Fenced { .. } => Failed::Sink(SinkError::Fenced(error.to_string())),
-            LedgerError::Unbalanced { .. } => Failed::Sink(SinkError::Unbalanced(error.to_string())),
+            LedgerError::Unbalanced { .. } => {
+                Failed::Sink(SinkError::Unbalanced(error.to_string()))
+            }
             other => Failed::Sink(SinkError::Target(other.to_string())),
         }
     }
@@ -292,22 +306,29 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
         Ok(connection)
     }
 
-    async fn end(&mut self, mut connection: SqliteConnection, number: u64) -> Result<(), Failed> {
+    /// Sends a transaction to be committed, as the run's commit of that number.
+    async fn end(&mut self, mut connection: SqliteConnection, number: u64) -> Sent {
         match sqlx::query("COMMIT").execute(&mut connection).await {
+            #[cfg(test)]
+            Ok(_) if self.settings.faults.loses_answer() => {
+                Sent::Unknown { number, trouble: Trouble::Gone }
+            }
             Ok(_) => {
                 self.connection = Some(connection);
-                Ok(())
+                Sent::Committed
             }
-            Err(error) => Err(Failed::Unknown { number, trouble: trouble(&error) }),
+            Err(error) => Sent::Unknown { number, trouble: trouble(&error) },
         }
     }
 
     /// Writes a group in one transaction.
-    async fn write(&mut self, group: &Group<T>) -> Result<(Written, Committed), Failed> {
+    async fn write(&mut self, group: &Group<T>) -> Result<(Written, Committed, Sent), Failed> {
         let mut connection = self.begin().await?;
         let number = fence(&mut connection, &self.settings.ticket).await?;
         let conflict = self.settings.conflict;
-        let written = rows::write(&mut connection, &self.statements, conflict, &self.settings.stage, group).await?;
+        let stage = &self.settings.stage;
+        let written =
+            rows::write(&mut connection, &self.statements, conflict, stage, group).await?;
         let tally = Tally {
             read: group.amount.records,
             stored: written.stored,
@@ -321,16 +342,11 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
         let stop = judged.map_err(Failed::Sink)?;
         write_rejects(&mut connection, &self.settings.ticket, &group.rejects).await?;
         write_rejects(&mut connection, &self.settings.ticket, &written.rejects).await?;
-        let progress = Progress { tally: &tally, filtered: &group.filtered, checkpoints: &group.checkpoints };
+        let progress =
+            Progress { tally: &tally, filtered: &group.filtered, checkpoints: &group.checkpoints };
         write_progress(&mut connection, &self.settings.ticket, progress).await?;
-        let committed = Committed { tally, stop };
-        match self.end(connection, number).await {
-            Err(Failed::Unknown { number, trouble }) => match self.was_committed(number).await? {
-                true => Ok((written, committed)),
-                false => Err(Failed::Target(trouble)),
-            },
-            ended => ended.map(|()| (written, committed)),
-        }
+        let sent = self.end(connection, number).await;
+        Ok((written, Committed { tally, stop }, sent))
     }
 
     /// Whether the run's commit of that number was made. Waits for the old session to be gone.
@@ -343,7 +359,7 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
     }
 
     /// Completes the run in one transaction.
-    async fn finish(&mut self) -> Result<(), Failed> {
+    async fn finish(&mut self) -> Result<Sent, Failed> {
         let mut connection = self.begin().await?;
         let number = fence(&mut connection, &self.settings.ticket).await?;
         if let Some(floor) = self.floor {
@@ -364,12 +380,29 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
             let words = format!("the ledger has {total:?}, expected {:?}", self.total);
             return Err(Failed::Sink(SinkError::Unbalanced(words)));
         }
-        match self.end(connection, number).await {
-            Err(Failed::Unknown { number, trouble }) => match self.was_committed(number).await? {
-                true => Ok(()),
-                false => Err(Failed::Target(trouble)),
-            },
-            ended => ended,
+        Ok(self.end(connection, number).await)
+    }
+
+    /// Whether what was sent is committed; asks the ledger until it answers. `Err` if it is not, and why.
+    async fn settle(
+        &mut self,
+        sent: Sent,
+        patience: &mut Patience,
+        context: Option<&SinkContext>,
+    ) -> Result<(), Failed> {
+        let Sent::Unknown { number, trouble } = sent else { return Ok(()) };
+        loop {
+            match self.was_committed(number).await {
+                Ok(true) => return Ok(()),
+                Ok(false) if trouble == Trouble::Busy => return Err(Failed::Busy),
+                Ok(false) => return Err(Failed::Target(trouble)),
+                Err(Failed::Busy) if patience.wait(context).await => {}
+                Err(Failed::Busy) => {
+                    let words = "whether the last commit was made is not known; the next run asks the ledger";
+                    return Err(Failed::Target(Trouble::Other(words.into())));
+                }
+                Err(failed) => return Err(failed),
+            }
         }
     }
 
@@ -378,7 +411,7 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
         let trouble = match failed {
             Failed::Sink(error) => return error,
             Failed::Busy => Trouble::Busy,
-            Failed::Target(trouble) | Failed::Unknown { trouble, .. } => trouble,
+            Failed::Target(trouble) => trouble,
         };
         let path = self.settings.target.path().display();
         let goes_on = match at {
@@ -401,12 +434,19 @@ impl Patience {
         Patience { clock: Clock::start(), limit, next: Duration::from_millis(20) }
     }
 
-    /// The next wait, or `None` if the time is over.
-    fn wait(&mut self) -> Option<Duration> {
-        let left = self.limit.checked_sub(self.clock.now().since(Default::default()))?;
-        let wait = self.next.min(left);
+    /// Waits; false, without waiting, if the time for it is over.
+    async fn wait(&mut self, context: Option<&SinkContext>) -> bool {
+        let left = self.limit.saturating_sub(self.clock.now().since(Default::default()));
+        if left.is_zero() {
+            return false;
+        }
+        let wait = tokio::time::sleep(self.next.min(left));
         self.next = (self.next * 2).min(Duration::from_secs(1));
-        (!wait.is_zero()).then_some(wait)
+        match context {
+            Some(context) => context.paused(wait).await,
+            None => wait.await,
+        }
+        true
     }
 }
 
@@ -418,22 +458,20 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
     ) -> Result<Committed, SinkError> {
         let mut patience = Patience::new(self.settings.retry_for);
         loop {
-            match self.write(group).await {
+            let tried = match self.write(group).await {
+                Ok((written, committed, sent)) => {
+                    let settled = self.settle(sent, &mut patience, context).await;
+                    settled.map(|()| (written, committed))
+                }
+                Err(failed) => Err(failed),
+            };
+            match tried {
                 Ok((written, committed)) => {
                     self.total.add(&committed.tally);
                     self.inserted += written.inserted;
                     return Ok(committed);
                 }
-                Err(Failed::Busy) => {
-                    let Some(wait) = patience.wait() else {
-                        return Err(self.error(Failed::Busy, Some(group.start)));
-                    };
-                    let wait = tokio::time::sleep(wait);
-                    match context {
-                        Some(context) => context.paused(wait).await,
-                        None => wait.await,
-                    }
-                }
+                Err(Failed::Busy) if patience.wait(context).await => {}
                 Err(failed) => return Err(self.error(failed, Some(group.start))),
             }
         }
@@ -441,20 +479,26 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
 }
 
 impl<T: Row + Send + Sync + 'static> Sink<T> for SqlSink<T> {
-    async fn commit(&mut self, group: Group<T>, context: &SinkContext) -> Result<Committed, SinkError> {
+    async fn commit(
+        &mut self,
+        group: Group<T>,
+        context: &SinkContext,
+    ) -> Result<Committed, SinkError> {
         self.commit_group(&group, Some(context)).await
     }
 
-    async fn complete(&mut self, _total: &Tally) -> Result<(), SinkError> {
+    /// Judges and completes the run as a whole, over all its attempts.
+    async fn complete(&mut self, _of_this_attempt: &Tally) -> Result<(), SinkError> {
         self.settings.max_errors.judge_at_end(&self.total)?;
         let mut patience = Patience::new(self.settings.retry_for);
         loop {
-            match self.finish().await {
+            let tried = match self.finish().await {
+                Ok(sent) => self.settle(sent, &mut patience, None).await,
+                Err(failed) => Err(failed),
+            };
+            match tried {
                 Ok(()) => return Ok(()),
-                Err(Failed::Busy) => {
-                    let Some(wait) = patience.wait() else { return Err(self.error(Failed::Busy, None)) };
-                    tokio::time::sleep(wait).await;
-                }
+                Err(Failed::Busy) if patience.wait(None).await => {}
                 Err(failed) => return Err(self.error(failed, None)),
             }
         }

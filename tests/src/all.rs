@@ -5,7 +5,15 @@
 //! short one otherwise.
 
 #[cfg(test)]
+mod claims;
+#[cfg(test)]
 mod program;
 
 #[cfg(test)]
+mod cases;
+#[cfg(test)]
 mod kill;
+#[cfg(test)]
+mod signals;
+#[cfg(test)]
+mod memory;

@@ -14,12 +14,16 @@ pub fn long() -> bool {
     std::env::var_os("GEGENDRUCK_LONG").is_some()
 }
 
-/// The release build of `nightly-import`, built if it is missing.
+/// The release build of `nightly-import`: the one that `GEGENDRUCK_PROGRAM` names, else one that is built now.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
+        if let Some(built) = std::env::var_os("GEGENDRUCK_PROGRAM") {
+            return PathBuf::from(built);
+        }
         let root = root();
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
         let built = Command::new(env!("CARGO"))
             .args(["build", "--release", "--quiet", "--bin", "nightly-import"])
             .current_dir(&root)
@@ -33,7 +37,10 @@ pub fn binary() -> &'static Path {
 
 /// The folder of the workspace.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is the parent folder").to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the workspace is the parent folder")
+        .to_path_buf()
 }
 
 /// A folder in which the program is run.
@@ -73,7 +80,12 @@ impl Ran {
     /// Asserts that what was printed, on either stream, contains `words`.
     #[track_caller]
     pub fn says(self, words: &str) -> Ran {
-        assert!(self.out.contains(words) || self.err.contains(words), "no \"{words}\" in\n--- out\n{}\n--- err\n{}", self.out, self.err);
+        assert!(
+            self.out.contains(words) || self.err.contains(words),
+            "no \"{words}\" in\n--- out\n{}\n--- err\n{}",
+            self.out,
+            self.err
+        );
         self
     }
 }
@@ -109,7 +121,11 @@ impl Folder {
 
     /// Starts the program; its output is thrown away.
     pub fn start(&self, arguments: &[&str]) -> Child {
-        self.command(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts")
+        self.command(arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts")
     }
 
     /// Generates claims and contracts.
@@ -119,7 +135,8 @@ impl Folder {
         claims.extend_from_slice(more);
         self.run(&claims).exits(0);
         let contracts = (rows / 10).max(1).to_string();
-        self.run(&["generate", "contracts", "--rows", &contracts, "--out", "contracts.csv"]).exits(0);
+        self.run(&["generate", "contracts", "--rows", &contracts, "--out", "contracts.csv"])
+            .exits(0);
     }
 
     /// What a statement gives in `claims.db`, one line a row, values separated by `|`.
@@ -135,9 +152,12 @@ impl Folder {
 
 /// What a statement gives in a SQLite file, one line a row, values separated by `|`.
 pub fn query(database: &Path, sql: &str) -> String {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let options = SqliteConnectOptions::new().filename(database).busy_timeout(std::time::Duration::from_secs(20));
+        let options = SqliteConnectOptions::new()
+            .filename(database)
+            .busy_timeout(std::time::Duration::from_secs(20));
         let mut connection = options.connect().await.expect("the database opens");
         let rows = sqlx::query(sql).fetch_all(&mut connection).await.expect("the statement runs");
         let mut text = String::new();
@@ -148,7 +168,11 @@ pub fn query(database: &Path, sql: &str) -> String {
                     _ if value.is_null() => "NULL".into(),
                     "INTEGER" => row.get::<i64, _>(index).to_string(),
                     "REAL" => row.get::<f64, _>(index).to_string(),
-                    "BLOB" => row.get::<Vec<u8>, _>(index).iter().map(|byte| format!("{byte:02x}")).collect(),
+                    "BLOB" => row
+                        .get::<Vec<u8>, _>(index)
+                        .iter()
+                        .map(|byte| format!("{byte:02x}"))
+                        .collect(),
                     _ => row.get::<String, _>(index),
                 };
                 let bar = if index == 0 { "" } else { "|" };

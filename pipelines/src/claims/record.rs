@@ -1,20 +1,4 @@
-//! A claim as the file has it, and as it is once every column was judged.
-//!
-//! | column | rule | kinds of reject |
-//! |---|---|---|
-//! | `claim_id` | the key: `C` and 4 to 12 digits | `missing`, `bad_identifier` |
-//! | `policy_id` | `P` and 4 to 12 digits | `missing`, `bad_identifier` |
-//! | `loss_date` | a day, not after the day on which `reported_at` was written | `missing`, `not_a_date`, `impossible_date`, `after_report` |
-//! | `reported_at` | an instant with an offset, to the second | `missing`, and those of [`TimestampFault`] |
-//! | `line_of_business` | one of [`Line`] | `missing`, `unknown_line` |
-//! | `cause` | at most 60 characters | `missing`, `too_long`, `control_character` |
-//! | `postal_code` | may be absent; 3 to 10 capital letters, digits, blanks, hyphens, not a blank or hyphen at an end | `bad_postal_code` |
-//! | `amount` | above zero, at most two decimals, below ten thousand million | `missing`, `not_positive`, and those of [`NumberFault`] |
-//! | `currency` | an active ISO 4217 code | `missing`, `unknown_currency` |
-//! | `description` | may be absent; line breaks and tabs are the only control characters; as long as a record may be | `control_character` |
-//!
-//! [`TimestampFault`]: gegendruck_stages::value::TimestampFault
-//! [`NumberFault`]: gegendruck_stages::value::NumberFault
+//! A claim as the file has it, and as it is once every column was judged. The rules are at [`Claim`].
 
 use gegendruck::Reason;
 use gegendruck_stages::csv::{Fields, FromFields};
@@ -50,6 +34,22 @@ impl FromFields for RawClaim {
 }
 
 /// A claim that keeps every rule of its columns.
+///
+/// | column | rule | kinds of reject |
+/// |---|---|---|
+/// | `claim_id` | the key: `C` and 4 to 12 digits | `missing`, `bad_identifier` |
+/// | `policy_id` | `P` and 4 to 12 digits | `missing`, `bad_identifier` |
+/// | `loss_date` | a day, not after the day on which `reported_at` was written | `missing`, `not_a_date`, `impossible_date`, `after_report` |
+/// | `reported_at` | an instant with an offset, to the second | `missing`, and those of [`TimestampFault`] |
+/// | `line_of_business` | one of [`Line`] | `missing`, `unknown_line` |
+/// | `cause` | at most 60 characters | `missing`, `too_long`, `control_character` |
+/// | `postal_code` | may be absent; 3 to 10 capital letters, digits, blanks, hyphens, not a blank or hyphen at an end | `bad_postal_code` |
+/// | `amount` | above zero, at most two decimals, below ten thousand million | `missing`, `not_positive`, and those of [`NumberFault`] |
+/// | `currency` | an active ISO 4217 code | `missing`, `unknown_currency` |
+/// | `description` | may be absent; line breaks and tabs are the only control characters; as long as a record may be | `control_character` |
+///
+/// [`TimestampFault`]: gegendruck_stages::value::TimestampFault
+/// [`NumberFault`]: gegendruck_stages::value::NumberFault
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// claim_id, policy_id, cause, postal_code, description; an absent one is empty.

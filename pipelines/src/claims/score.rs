@@ -1,21 +1,4 @@
-//! The rules: what speaks against paying a claim, in points that add up.
-//!
-//! | reason | points | when |
-//! |---|---|---|
-//! | `before_cover` | 1000 | the loss lies before the contract's first day |
-//! | `after_cover` | 1000 | the loss lies after its last day |
-//! | `line_not_covered` | 1000 | the contract does not cover the claim's line of business |
-//! | `below_deductible` | 1000 | the amount is not above the deductible: nothing is payable |
-//! | `no_contract` | 500 | there is no contract of that policy: a mistyped number is likelier than fraud, so somebody looks |
-//! | `other_currency` | 400 | the amount is not in the contract's currency, so deductible and sum insured say nothing about it |
-//! | `above_sum_insured` | 300 | the amount less the deductible is above the sum insured: only that is payable |
-//! | `late_report` | 5 a day, at most 600 | reported more than 30 days after the loss, for each day beyond |
-//!
-//! The score is the sum of the points. A claim is refused at 1000, reviewed from 300 and accepted below. Only a rule of 1000
-//! points refuses: without one the sum ends at 999, since several doubts are no proof.
-//!
-//! Payable is the amount less the deductible, at most the sum insured; nothing if the claim is refused; unknown without a
-//! contract in the claim's currency.
+//! The rules: what speaks against paying a claim, in points that add up. Their table is at [`score`].
 
 use std::fmt;
 
@@ -41,7 +24,7 @@ pub struct Score {
     pub score: u16,
     /// What follows from the points.
     pub decision: Decision,
-    /// The rules that gave points, in the order of [the table](self) but `no_contract` and `other_currency` where they are met.
+    /// The rules that gave points: cover, line, amount, report.
     pub reasons: Vec<ScoreReason>,
     /// What would be paid; `None` if it cannot be known.
     pub payable: Option<Decimal>,
@@ -126,16 +109,38 @@ impl fmt::Display for ScoreReason {
     /// `late_report +130 (56 days after the loss)`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} +{}", self.name(), self.points())?;
-        match self {
-            ScoreReason::BeforeCover(days) => write!(f, " ({days} days before the first day)"),
-            ScoreReason::AfterCover(days) => write!(f, " ({days} days after the last day)"),
+        let unit = |days: i64| if days == 1 { "day" } else { "days" };
+        match *self {
+            ScoreReason::BeforeCover(days) => {
+                write!(f, " ({days} {} before the first day)", unit(days))
+            }
+            ScoreReason::AfterCover(days) => {
+                write!(f, " ({days} {} after the last day)", unit(days))
+            }
             ScoreReason::LateReport(days) => write!(f, " ({days} days after the loss)"),
             _ => Ok(()),
         }
     }
 }
 
-/// Applies [the rules](self) to a claim and the contract of its policy, if there is one.
+/// Applies the rules to a claim and the contract of its policy, if there is one.
+///
+/// | reason | points | when |
+/// |---|---|---|
+/// | `before_cover` | 1000 | the loss lies before the contract's first day |
+/// | `after_cover` | 1000 | the loss lies after its last day |
+/// | `line_not_covered` | 1000 | the contract does not cover the claim's line of business |
+/// | `below_deductible` | 1000 | the amount is not above the deductible: nothing is payable |
+/// | `no_contract` | 500 | there is no contract of that policy: a mistyped number is likelier than fraud, so somebody looks |
+/// | `other_currency` | 400 | the amount is not in the contract's currency, so deductible and sum insured say nothing about it |
+/// | `above_sum_insured` | 300 | the amount less the deductible is above the sum insured: only that is payable |
+/// | `late_report` | 5 a day, at most 600 | reported more than 30 days after the loss, for each day beyond |
+///
+/// The score is the sum of the points. A claim is refused at 1000, reviewed from 300 and accepted below. Only a rule of 1000
+/// points refuses: without one the sum ends at 999, since several doubts are no proof.
+///
+/// Payable is the amount less the deductible, at most the sum insured; nothing if the claim is refused; unknown without a
+/// contract in the claim's currency.
 pub fn score(claim: &Claim, contract: Option<&Contract>) -> Score {
     let mut reasons = Vec::new();
     let payable = match contract {
@@ -257,7 +262,7 @@ pub(super) mod tests {
         check(
             &[],
             cover("2026-01-06", "2026-12-31"),
-            "1000 refuse 0.00: before_cover +1000 (1 days before the first day)",
+            "1000 refuse 0.00: before_cover +1000 (1 day before the first day)",
         );
         check(
             &[],
@@ -341,7 +346,7 @@ pub(super) mod tests {
         check(
             &[("line_of_business", "travel"), ("amount", "5100.01"), ("loss_date", "2024-12-31")],
             Some(contract()),
-            "1000 refuse 0.00: before_cover +1000 (1 days before the first day); line_not_covered +1000; \
+            "1000 refuse 0.00: before_cover +1000 (1 day before the first day); line_not_covered +1000; \
              above_sum_insured +300; late_report +600 (371 days after the loss)",
         );
     }

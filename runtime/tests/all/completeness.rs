@@ -13,7 +13,7 @@ use gegendruck::{
 use proptest::prelude::*;
 use tokio::time::sleep;
 
-use crate::support::{Feed, Strict, finish};
+use crate::support::{Feed, Strict, finish, quiet_panics};
 
 /// A value on its way, and the record it came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,7 +222,11 @@ fn build(
             ),
             Does::Call(calls) => {
                 let service = Service { stage, calls, panics, failed: Mutex::default() };
-                let retry = Retry { backoff: Duration::from_millis(3), ..Retry::default() };
+                let retry = Retry {
+                    backoff: Duration::from_millis(3),
+                    max_hold: Duration::from_secs(10),
+                    ..Retry::default()
+                };
                 let call =
                     call_batch(service).workers(calls.workers).claim(calls.claim).retry(retry);
                 let Some(reorder) = calls.ordered else { return pipeline.stage(name, call) };
@@ -288,7 +292,10 @@ async fn any_pipeline(plan: Plan) {
     let tally = outcome.tally;
     assert_eq!(tally.read, total);
     assert_eq!(tally.stored + tally.rejected + tally.filtered, total);
-    for (stage, records) in in_order.lock().unwrap().iter() {
+    let unordered =
+        |(does, _): &(Does, bool)| matches!(does, Does::Call(Calls { ordered: None, .. }));
+    let first_unordered = plan.stages.iter().position(unordered).unwrap_or(usize::MAX);
+    for (stage, records) in in_order.lock().unwrap().range(..first_unordered) {
         assert!(records.is_sorted(), "ordered stage {stage} hands on {records:?}");
     }
 }
@@ -314,7 +321,7 @@ fn plans() -> impl Strategy<Value = Plan> {
         prop::collection::vec(0..80_u64, 1..4),
         prop::collection::vec(does(), 0..5),
         1..30_u64,
-        0..4_u64,
+        prop_oneof![Just(0_u64), 2..5_u64],
         prop_oneof![Just(0_u64), Just(6)],
         1..50_u64,
     )
@@ -338,17 +345,4 @@ proptest! {
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.unwrap().block_on(any_pipeline(plan));
     }
-}
-
-/// Keeps the panics that are told to happen out of the test's output.
-fn quiet_panics() {
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if info.payload().downcast_ref::<&str>() != Some(&"as told") {
-                before(info);
-            }
-        }));
-    });
 }

@@ -78,6 +78,12 @@ impl Header {
                 None => error.missing.push(name.as_ref().into()),
             }
         }
+        if fields.is_empty() && !wanted.is_empty() {
+            // What stands there may be a record's values.
+            error.duplicate.clear();
+            error.unknown.clear();
+            error.none = true;
+        }
         if error == ColumnsError::default() {
             Ok(Columns { fields: fields.into() })
         } else {
@@ -109,10 +115,18 @@ pub struct ColumnsError {
     pub missing: Vec<String>,
     /// Columns of the input that are neither wanted nor ignored.
     pub unknown: Vec<String>,
+    /// True if no wanted column was found: then `missing` holds all of them, and nothing else is told of the input.
+    pub none: bool,
 }
 
 impl ColumnsError {
     fn sentences(&self) -> Vec<String> {
+        if self.none {
+            let names = self.missing.join(", ");
+            return vec![format!(
+                "header names none of the columns {names}: check --delimiter, or pass --no-header if there is none"
+            )];
+        }
         let mut sentences = Vec::new();
         let mut say = |names: &[String], one: &str, many: &str| match names {
             [] => {}

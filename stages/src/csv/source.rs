@@ -17,7 +17,9 @@ use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use gegendruck::{Block, Checkpoint, Lines, Position, Read, Reject, Room, Source, SourceBatch, SourceError, Span};
+use gegendruck::{
+    Block, Checkpoint, Lines, Position, Read, Reject, Room, Source, SourceBatch, SourceError, Span,
+};
 use gegendruck_checkpoints::Fingerprint;
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
@@ -32,6 +34,9 @@ use super::splitter::Input;
 
 /// Bytes that are read from a file at once.
 const BLOCK: usize = 256 * 1024;
+
+/// Most bytes of a blank line.
+const LINE_END: u64 = 2;
 
 /// Where an input is gone on with.
 #[derive(Clone, Debug)]
@@ -154,13 +159,20 @@ impl<T: FromFields> CsvSource<T> {
                     openings.push((input.path, opened.opening.clone()));
                     waiting.push(Waiting::Opened(Box::new(opened)));
                 }
-                Err(CsvError::Opening { source: OpenError::Empty, .. }) if empty == Empty::Allowed => {
+                Err(CsvError::Opening { source: OpenError::Empty, .. })
+                    if empty == Empty::Allowed =>
+                {
                     waiting.push(Waiting::Empty(input));
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(CsvSource { waiting: waiting.into_iter(), reading: None, openings, columns: PhantomData })
+        Ok(CsvSource {
+            waiting: waiting.into_iter(),
+            reading: None,
+            openings,
+            columns: PhantomData,
+        })
     }
 
     /// What was found at the beginning of each input: line end, byte order mark, columns.
@@ -169,14 +181,26 @@ impl<T: FromFields> CsvSource<T> {
     }
 }
 
-async fn open<T: FromFields>(input: CsvInput, dialect: &Dialect, ignored: &[String]) -> Result<Opened, CsvError> {
+async fn open<T: FromFields>(
+    input: CsvInput,
+    dialect: &Dialect,
+    ignored: &[String],
+) -> Result<Opened, CsvError> {
     let path = input.path.clone();
-    let failed = |source: std::io::Error| CsvError::File { path: path.clone(), what: explain(&source), source };
+    let failed = |source: std::io::Error| CsvError::File {
+        path: path.clone(),
+        what: explain(&source),
+        source,
+    };
     let mut file = File::open(&path).await.map_err(failed)?;
     let metadata = file.metadata().await.map_err(failed)?;
     if metadata.is_dir() {
         let source = std::io::Error::from(std::io::ErrorKind::IsADirectory);
-        return Err(CsvError::File { path, what: "is a directory; name the files in it".into(), source });
+        return Err(CsvError::File {
+            path,
+            what: "is a directory; name the files in it".into(),
+            source,
+        });
     }
     let looks = metadata.is_file().then(|| Looks::of(&metadata));
     let mut sample = Vec::new();
@@ -198,7 +222,9 @@ fn explain(error: &std::io::Error) -> String {
     match error.kind() {
         ErrorKind::NotFound => "there is no such file; check the path".into(),
         ErrorKind::PermissionDenied => "may not be read; give this user read permission".into(),
-        ErrorKind::NotSeekable => "is a pipe; write it to a file first, so that a run can go on after a crash".into(),
+        ErrorKind::NotSeekable => {
+            "is a pipe; write it to a file first, so that a run can go on after a crash".into()
+        }
         _ => format!("cannot be read: {error}"),
     }
 }
@@ -263,8 +289,10 @@ impl<T> Filling<T> {
 
     /// True if nothing more can be added: it is full, or holds a record whose bytes were not kept.
     fn is_full(&self, room: Room) -> bool {
-        // A blank line always fits: two bytes at most.
-        self.records() == room.records.0 || self.bytes() + 2 > room.bytes.0.max(2) || self.fingerprint.is_some()
+        // A blank line always fits.
+        self.records() == room.records.0
+            || self.bytes() + LINE_END > room.bytes.0
+            || self.fingerprint.is_some()
     }
 }
 
@@ -297,16 +325,30 @@ async fn nothing<T>(input: &CsvInput) -> Result<Read<T>, SourceError> {
         source: Some(Box::new(error)),
     })?;
     if !bytes.is_empty() && bytes != BOM {
-        return Err(SourceError::new(format!("{}: was empty when it was opened, and is not now", input.path.display())));
+        return Err(SourceError::new(format!(
+            "{}: was empty when it was opened, and is not now",
+            input.path.display()
+        )));
     }
     let mut fingerprint = Fingerprint::default();
     fingerprint.update(&bytes);
     let start = Position { input: input.index, byte: 0, record: 1, line: 1 };
     let at = Position { byte: bytes.len() as u64, ..start };
-    let checkpoint = Checkpoint { at, fingerprint: fingerprint.value(), lines: Lines::default(), complete: true };
+    let checkpoint = Checkpoint {
+        at,
+        fingerprint: fingerprint.value(),
+        lines: Lines::default(),
+        complete: true,
+    };
     // The mark is no record's: the span is empty where it ends.
     let span = Span { start: at, end: at };
-    Ok(Read::Batch(SourceBatch { span, items: Vec::new(), rejects: Vec::new(), block: None, checkpoint }))
+    Ok(Read::Batch(SourceBatch {
+        span,
+        items: Vec::new(),
+        rejects: Vec::new(),
+        block: None,
+        checkpoint,
+    }))
 }
 
 async fn begin<T>(opened: Opened) -> Result<Reading<T>, SourceError> {
@@ -331,16 +373,30 @@ async fn begin<T>(opened: Opened) -> Result<Reading<T>, SourceError> {
     file.seek(std::io::SeekFrom::Start(at.byte)).await.map_err(failed)?;
     let cutter = Cutter::new(&opening, at);
     let path = input.path;
-    Ok(Reading { path, file, looks, cutter, decoder, fingerprint, ahead: None, lines, pending: None })
+    Ok(Reading {
+        path,
+        file,
+        looks,
+        cutter,
+        decoder,
+        fingerprint,
+        ahead: None,
+        lines,
+        pending: None,
+    })
 }
 
 impl<T: FromFields> Reading<T> {
     /// The next batch, and whether it is the input's last.
     async fn read(&mut self, room: Room, stage: &str) -> Result<(Read<T>, bool), SourceError> {
+        if room.bytes.0 < LINE_END {
+            return Ok((Read::Needs(gegendruck::Bytes(LINE_END)), false));
+        }
         let at = self.pending.as_ref().map_or(self.cutter.position(), |cut| cut.start);
         let block = Vec::with_capacity((room.records.0 as usize).saturating_mul(128).min(BLOCK));
         let items = Vec::with_capacity((room.records.0 as usize).min(4096));
-        let mut filling = Filling { start: at, end: at, items, rejects: Vec::new(), block, fingerprint: None };
+        let mut filling =
+            Filling { start: at, end: at, items, rejects: Vec::new(), block, fingerprint: None };
         let mut over = false;
         while !over && !filling.is_full(room) {
             if self.pending.is_none() && !self.cut_into(&mut filling, room, stage) {
@@ -423,10 +479,19 @@ impl<T: FromFields> Reading<T> {
                         behind.update(cut.raw);
                         behind
                     });
-                    let raw: Box<[u8]> = if behind.is_some() { Box::default() } else { cut.raw.into() };
-                    let end_byte = behind.as_ref().map_or(cut.at.byte + cut.raw.len() as u64, Fingerprint::bytes);
+                    let raw: Box<[u8]> =
+                        if behind.is_some() { Box::default() } else { cut.raw.into() };
+                    let end_byte = behind
+                        .as_ref()
+                        .map_or(cut.at.byte + cut.raw.len() as u64, Fingerprint::bytes);
                     let end = after(cut.at, end_byte - cut.at.byte, cut.lines);
-                    *pending = Some(Cut { start: cut.at, end, raw, what: Err(reject), fingerprint: behind });
+                    *pending = Some(Cut {
+                        start: cut.at,
+                        end,
+                        raw,
+                        what: Err(reject),
+                        fingerprint: behind,
+                    });
                     return true;
                 }
             }
@@ -453,10 +518,19 @@ impl<T: FromFields> Reading<T> {
             Some(fingerprint) => self.fingerprint = fingerprint,
             None => self.fingerprint.update(&filling.block),
         }
-        debug_assert_eq!(self.fingerprint.bytes(), filling.end.byte, "the fingerprint covers every byte once");
-        let checkpoint =
-            Checkpoint { at: filling.end, fingerprint: self.fingerprint.value(), lines: self.lines, complete };
-        let block = (!filling.items.is_empty()).then(|| Block::new(filling.start.byte, filling.block.into()));
+        debug_assert_eq!(
+            self.fingerprint.bytes(),
+            filling.end.byte,
+            "the fingerprint covers every byte once"
+        );
+        let checkpoint = Checkpoint {
+            at: filling.end,
+            fingerprint: self.fingerprint.value(),
+            lines: self.lines,
+            complete,
+        };
+        let block = (!filling.items.is_empty())
+            .then(|| Block::new(filling.start.byte, filling.block.into()));
         let span = Span { start: filling.start, end: filling.end };
         SourceBatch { span, items: filling.items, rejects: filling.rejects, block, checkpoint }
     }
@@ -468,7 +542,8 @@ impl<T: FromFields> Reading<T> {
         if now == Some(before) {
             return Ok(());
         }
-        let now = now.map_or("it cannot be looked at".into(), |now| format!("it has {} bytes now", now.len));
+        let now = now
+            .map_or("it cannot be looked at".into(), |now| format!("it has {} bytes now", now.len));
         Err(SourceError::new(format!(
             "{}: the file changed while it was read ({} bytes at the start, {now}); start again when it is complete",
             self.path.display(),
@@ -479,5 +554,247 @@ impl<T: FromFields> Reading<T> {
 
 /// The position behind a record of so many bytes and lines.
 fn after(at: Position, bytes: u64, lines: u64) -> Position {
-    Position { input: at.input, byte: at.byte + bytes, record: at.record + 1, line: at.line + lines }
+    Position {
+        input: at.input,
+        byte: at.byte + bytes,
+        record: at.record + 1,
+        line: at.line + lines,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use gegendruck::{Bytes, Records};
+    use gegendruck_checkpoints::prefix;
+    use tempfile::NamedTempFile;
+
+    use super::*;
+    use crate::csv::Fields;
+
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    struct Pair(String, String);
+
+    impl FromFields for Pair {
+        const COLUMNS: &'static [&'static str] = &["id", "text"];
+
+        fn from_fields(fields: &Fields<'_>) -> Self {
+            Pair(fields.get(0).into(), fields.get(1).into())
+        }
+    }
+
+    /// Blank lines, records of several lines, rejects of every size, a byte order mark, no last line end.
+    fn input() -> Vec<u8> {
+        let mut bytes = b"\xEF\xBB\xBFid,text\r\n".to_vec();
+        for id in 1..=60 {
+            match id % 10 {
+                3 => bytes.extend_from_slice(format!("{id},\"two\r\nlines {id}\"\r\n").as_bytes()),
+                5 => bytes.extend_from_slice(b"one field too few\r\n\r\n"),
+                7 => bytes
+                    .extend_from_slice(format!("{id},\"{}\"\r\n", "long ".repeat(60)).as_bytes()),
+                9 => bytes
+                    .extend_from_slice(format!("{id},{}\r\n\r\n\r\n", "x".repeat(150)).as_bytes()),
+                _ => bytes.extend_from_slice(format!("{id},text {id}\r\n").as_bytes()),
+            }
+        }
+        bytes.truncate(bytes.len() - 2);
+        bytes
+    }
+
+    fn file(bytes: &[u8]) -> NamedTempFile {
+        let mut file = NamedTempFile::new().expect("a temporary file");
+        file.write_all(bytes).expect("it is written");
+        file
+    }
+
+    /// At most 200 bytes a record, so that some are over the limit.
+    fn dialect() -> Dialect {
+        Dialect::builder().max_record_bytes(Bytes(200)).build().expect("it can work")
+    }
+
+    async fn open(file: &NamedTempFile, start: Option<Start>) -> CsvSource<Pair> {
+        let input = CsvInput { path: file.path().into(), start, index: 0 };
+        CsvSource::open(vec![input], &dialect(), &[], Empty::Refused).await.expect("it can be read")
+    }
+
+    /// What came of the records, and where the source could go on.
+    #[derive(Default)]
+    struct All {
+        records: Vec<(Position, Result<Pair, (String, Vec<u8>)>)>,
+        checkpoints: Vec<Checkpoint>,
+    }
+
+    /// Reads everything through rooms of this size, as the runtime would.
+    async fn read_all(source: &mut CsvSource<Pair>, room: Room) -> All {
+        let mut all = All::default();
+        let mut bytes = room.bytes;
+        let mut end: Option<Position> = None;
+        loop {
+            match source.read(Room { bytes, ..room }).await.expect("it can be read") {
+                Read::End => return all,
+                Read::Needs(needs) => {
+                    assert!(needs > bytes, "it asks for more than there was");
+                    bytes = needs;
+                }
+                Read::Batch(batch) => {
+                    let amount = batch.amount();
+                    assert!(
+                        amount.records <= room.records.0 && amount.bytes <= bytes.0,
+                        "no more than there was room for"
+                    );
+                    assert!(
+                        end.is_none_or(|end| end == batch.span.start),
+                        "batches lie end to end"
+                    );
+                    end = Some(batch.span.end);
+                    assert_eq!(batch.span.end, batch.checkpoint.at);
+                    let count = (batch.items.len() + batch.rejects.len()) as u64;
+                    assert_eq!(count, amount.records, "every record is an item or a reject");
+                    let mut records: Vec<_> = Vec::new();
+                    for item in batch.items {
+                        let block = batch.block.as_ref().expect("items have their source bytes");
+                        let raw =
+                            block.get(item.at.byte, item.len as usize).expect("within the block");
+                        assert!(
+                            raw.starts_with(item.value.0.as_bytes()),
+                            "the bytes are the record's own"
+                        );
+                        records.push((item.at, Ok(item.value)));
+                    }
+                    for reject in batch.rejects {
+                        records.push((
+                            reject.at,
+                            Err((reject.reason.kind.into_owned(), reject.bytes.into_vec())),
+                        ));
+                    }
+                    records.sort_by_key(|(at, _)| *at);
+                    all.records.extend(records);
+                    all.checkpoints.push(batch.checkpoint);
+                    bytes = room.bytes;
+                }
+            }
+        }
+    }
+
+    fn room(records: u64, bytes: u64) -> Room {
+        Room { records: Records(records), bytes: Bytes(bytes) }
+    }
+
+    #[tokio::test]
+    async fn the_room_that_is_given_changes_how_records_are_batched_and_nothing_else() {
+        let file = file(&input());
+        let expected = read_all(&mut open(&file, None).await, room(1_000, 1 << 20)).await;
+        let kinds = |kind: &str| {
+            expected
+                .records
+                .iter()
+                .filter(|(_, what)| matches!(what, Err((found, _)) if found == kind))
+                .count()
+        };
+        assert_eq!(
+            (expected.records.len(), kinds("field_count"), kinds("record_too_long")),
+            (60, 6, 6)
+        );
+        for records in [1, 2, 3, 7, 60] {
+            for bytes in [1, 2, 17, 100, 170, 400, 5_000] {
+                let found = read_all(&mut open(&file, None).await, room(records, bytes)).await;
+                assert_eq!(found.records, expected.records, "{records} records, {bytes} bytes");
+                assert_eq!(
+                    found.checkpoints.last(),
+                    expected.checkpoints.last(),
+                    "{records} records, {bytes} bytes"
+                );
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_source_goes_on_behind_every_checkpoint_and_its_fingerprint_is_that_of_the_bytes_before()
+     {
+        let bytes = input();
+        let file = file(&bytes);
+        let whole = read_all(&mut open(&file, None).await, room(1, 1)).await;
+        assert!(whole.checkpoints.last().expect("there is one").complete);
+        assert_eq!(whole.checkpoints.last().map(|last| last.at.byte), Some(bytes.len() as u64));
+        for checkpoint in &whole.checkpoints {
+            let before = prefix(file.path(), checkpoint.at.byte).expect("the file is as long");
+            assert_eq!(before.value(), checkpoint.fingerprint, "at {}", checkpoint.at);
+            let start = Start { at: checkpoint.at, lines: checkpoint.lines, fingerprint: before };
+            let rest = read_all(&mut open(&file, Some(start)).await, room(7, 1 << 20)).await;
+            let expected: Vec<_> =
+                whole.records.iter().filter(|(at, _)| *at >= checkpoint.at).cloned().collect();
+            assert_eq!(rest.records, expected, "from {} on", checkpoint.at);
+            assert_eq!(
+                rest.checkpoints.last(),
+                whole.checkpoints.last(),
+                "from {} on",
+                checkpoint.at
+            );
+        }
+    }
+
+    /// Behind the sample that tells the columns, nothing before the start is read: it is not even CSV any more.
+    #[tokio::test]
+    async fn a_source_that_goes_on_reads_from_its_start_and_not_from_the_beginning() {
+        let mut bytes = b"id,text\n".to_vec();
+        let row = |id: u64| format!("{id},{}\n", "y".repeat(100));
+        (1..=4_000).for_each(|id| bytes.extend_from_slice(row(id).as_bytes()));
+        let start = bytes.len() as u64;
+        (4_001..=4_100).for_each(|id| bytes.extend_from_slice(row(id).as_bytes()));
+        let before = {
+            let mut fingerprint = Fingerprint::default();
+            fingerprint.update(&bytes[..start as usize]);
+            fingerprint
+        };
+        bytes[Opening::SAMPLE.0 as usize..start as usize].fill(b'"');
+        let file = file(&bytes);
+        let at = Position { input: 0, byte: start, record: 4_001, line: 4_002 };
+        let start =
+            Start { at, lines: Lines { header: 1, ..Lines::default() }, fingerprint: before };
+        let rest = read_all(&mut open(&file, Some(start)).await, room(1_000, 1 << 20)).await;
+        let ids: Vec<u64> = rest
+            .records
+            .iter()
+            .map(|(_, what)| what.as_ref().unwrap().0.parse().unwrap())
+            .collect();
+        assert_eq!(ids, (4_001..=4_100).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn an_input_without_bytes_is_refused_unless_it_may_be_empty() {
+        for bytes in [&b""[..], BOM] {
+            let file = file(bytes);
+            let input = CsvInput { path: file.path().into(), start: None, index: 0 };
+            let refused =
+                CsvSource::<Pair>::open(vec![input.clone()], &dialect(), &[], Empty::Refused)
+                    .await
+                    .err();
+            assert!(matches!(refused, Some(CsvError::Opening { source: OpenError::Empty, .. })));
+            let mut source = CsvSource::<Pair>::open(vec![input], &dialect(), &[], Empty::Allowed)
+                .await
+                .unwrap();
+            let all = read_all(&mut source, room(10, 100)).await;
+            assert_eq!((all.records.len(), all.checkpoints.len()), (0, 1));
+            assert!(all.checkpoints[0].complete);
+            assert_eq!(all.checkpoints[0].at.byte, bytes.len() as u64);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_input_that_changes_while_it_is_read_is_an_error_at_its_end() {
+        let mut file = file(b"id,text\n1,a\n");
+        let mut source = open(&file, None).await;
+        file.write_all(b"2,b\n").expect("it grows");
+        let mut read = source.read(room(1, 100)).await;
+        while let Ok(Read::Batch(_)) = read {
+            read = source.read(room(1, 100)).await;
+        }
+        let error = read.err().expect("the change is seen").to_string();
+        assert!(
+            error
+                .contains("changed while it was read (12 bytes at the start, it has 16 bytes now)"),
+            "{error}"
+        );
+    }
 }

@@ -49,7 +49,9 @@ impl FromStr for MaxErrors {
 
     fn from_str(text: &str) -> Result<MaxErrors, MaxErrorsError> {
         let limit = match text.strip_suffix('%') {
-            Some(percent) => per_million(percent).map(|per_million| MaxErrors::Share { per_million }),
+            Some(percent) => {
+                per_million(percent).map(|per_million| MaxErrors::Share { per_million })
+            }
             None => text.parse().ok().map(MaxErrors::Count),
         };
         limit.ok_or_else(|| MaxErrorsError { found: text.into() })
@@ -70,7 +72,8 @@ fn per_million(percent: &str) -> Option<u32> {
 impl MaxErrors {
     /// The most rejects that may be among so many records.
     fn allowed(self, read: u64) -> u64 {
-        let share = |per_million: u32| (u128::from(read) * u128::from(per_million) / MILLION) as u64;
+        let share =
+            |per_million: u32| (u128::from(read) * u128::from(per_million) / MILLION) as u64;
         match self {
             MaxErrors::Default => FEW.max(share(ONE_PER_MILLE)),
             MaxErrors::Count(count) => count,
@@ -103,7 +106,11 @@ impl MaxErrors {
                      give --max-errors",
                     thousands(ENOUGH)
                 );
-                return if before.read == 0 { Err(SinkError::Limit(words)) } else { Ok(Some(words)) };
+                return if before.read == 0 {
+                    Err(SinkError::Limit(words))
+                } else {
+                    Ok(Some(words))
+                };
             }
         }
         let early = matches!(self, MaxErrors::Share { .. }) && after.read < ENOUGH;
@@ -176,7 +183,12 @@ mod tests {
     #[test]
     fn a_share_of_a_few_records_is_judged_at_the_end_only() {
         let limit = MaxErrors::Share { per_million: 10_000 };
-        assert_eq!(limit.judge(Position::default(), &Tally::default(), &tally(7, 1), std::iter::empty()).unwrap(), None);
+        assert_eq!(
+            limit
+                .judge(Position::default(), &Tally::default(), &tally(7, 1), std::iter::empty())
+                .unwrap(),
+            None
+        );
         assert!(matches!(limit.judge_at_end(&tally(7, 1)), Err(SinkError::Limit(_))));
         assert!(limit.judge_at_end(&tally(700, 7)).is_ok());
     }

@@ -74,7 +74,13 @@ pub(super) async fn write<T: Row>(
     stage: &str,
     group: &Group<T>,
 ) -> Result<Written, Failed> {
-    let mut writer = Writer { connection, statements, conflict, outcomes: Vec::with_capacity(group.items.len()) };
+    let mut writer = Writer {
+        conflicts: false,
+        connection,
+        statements,
+        conflict,
+        outcomes: Vec::with_capacity(group.items.len()),
+    };
     if group.records_with_items() == group.items.len() as u64 {
         for items in group.items.chunks(statements.texts.most_rows()) {
             for items in powers(items) {
@@ -116,12 +122,17 @@ struct Writer<'a> {
     statements: &'a Statements,
     conflict: Conflict,
     outcomes: Vec<Outcome>,
+    /// The rows before met a key that exists: these are likely to, and trying them all at once would be in vain.
+    conflicts: bool,
 }
 
 impl Writer<'_> {
     /// Writes rows of as many records, a power of two of them.
     async fn some<T: Row>(&mut self, items: &[Item<T>]) -> Result<(), Failed> {
         let power = items.len().ilog2();
+        if self.conflicts && !self.statements.key.is_empty() {
+            return self.some_new(items, power).await;
+        }
         match self.execute(self.statements.texts.plain(power), items).await {
             Ok(changed) => {
                 expect(changed, items.len())?;
@@ -139,13 +150,15 @@ impl Writer<'_> {
             return self.one_by_one(items).await;
         }
         let text = self.statements.texts.new_keys(power);
-        let rows = sqlx::query_with(&text, arguments(items)?).fetch_all(&mut *self.connection).await;
+        let rows =
+            sqlx::query_with(&text, arguments(items)?).fetch_all(&mut *self.connection).await;
         let rows = match rows {
             Ok(rows) => rows,
             Err(error) if is_constraint(&error) => return self.one_by_one(items).await,
             Err(error) => return Err(error.into()),
         };
-        let mut new: HashSet<Vec<Part<'_>>> = rows.iter().map(returned).collect::<Result<_, _>>()?;
+        let mut new: HashSet<Vec<Part<'_>>> =
+            rows.iter().map(returned).collect::<Result<_, _>>()?;
         let first = self.outcomes.len();
         for item in items {
             let is_new = new.remove(&self.key(item));
@@ -154,11 +167,38 @@ impl Writer<'_> {
         if !new.is_empty() {
             return Err(unexpected("a key came back that was not sent"));
         }
-        if self.conflict == Conflict::Update {
-            for (index, item) in items.iter().enumerate() {
-                if self.outcomes[first + index] == Outcome::Exists {
-                    self.outcomes[first + index] = self.replace(item).await?;
+        let existing =
+            self.outcomes[first..].iter().filter(|outcome| **outcome == Outcome::Exists).count();
+        self.conflicts = existing > 0;
+        if self.conflict == Conflict::Update && existing > 0 {
+            self.replace_existing(items, first, power, existing).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts those of the rows in the place of others whose keys exist; their outcomes begin at `first`.
+    async fn replace_existing<T: Row>(
+        &mut self,
+        items: &[Item<T>],
+        first: usize,
+        power: u32,
+        existing: usize,
+    ) -> Result<(), Failed> {
+        if existing == items.len() {
+            let text = self.statements.texts.replace(power);
+            match self.execute(&text, items).await {
+                Ok(changed) => {
+                    self.expect_replaced(changed, items.len())?;
+                    self.outcomes[first..].fill(Outcome::Updated);
+                    return Ok(());
                 }
+                Err(error) if is_constraint(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for (index, item) in items.iter().enumerate() {
+            if self.outcomes[first + index] == Outcome::Exists {
+                self.outcomes[first + index] = self.replace(item).await?;
             }
         }
         Ok(())
@@ -178,7 +218,9 @@ impl Writer<'_> {
             Ok(1) => Ok(Outcome::Stored),
             Ok(0) if self.conflict == Conflict::Update => self.replace(item).await,
             Ok(0) if !self.statements.key.is_empty() => Ok(Outcome::Exists),
-            Ok(changed) => Err(expect(changed, 1).err().unwrap_or_else(|| unexpected("a row was counted twice"))),
+            Ok(changed) => Err(expect(changed, 1)
+                .err()
+                .unwrap_or_else(|| unexpected("a row was counted twice"))),
             Err(error) => refused(error),
         }
     }
@@ -187,11 +229,13 @@ impl Writer<'_> {
     async fn replace<T: Row>(&mut self, item: &Item<T>) -> Result<Outcome, Failed> {
         let text = self.statements.texts.replace(0);
         match self.execute(&text, std::slice::from_ref(item)).await {
-            // Zero if the row is nothing but its key.
-            Ok(0 | 1) => Ok(Outcome::Updated),
-            Ok(changed) => Err(expect(changed, 1).err().unwrap_or_else(|| unexpected("a row was counted twice"))),
+            Ok(changed) => self.expect_replaced(changed, 1).map(|()| Outcome::Updated),
             Err(error) => refused(error),
         }
+    }
+
+    fn expect_replaced(&self, changed: u64, rows: usize) -> Result<(), Failed> {
+        expect(changed, if self.statements.texts.is_only_key() { 0 } else { rows })
     }
 
     /// Writes all rows of one record, or none if one of them is refused.
@@ -277,7 +321,9 @@ fn expect(changed: u64, rows: usize) -> Result<(), Failed> {
     if changed == rows as u64 {
         return Ok(());
     }
-    Err(unexpected(&format!("the table took {changed} of {rows} rows; take away the trigger that drops rows")))
+    Err(unexpected(&format!(
+        "the table took {changed} of {rows} rows; take away the trigger that drops rows"
+    )))
 }
 
 fn unexpected(words: &str) -> Failed {

@@ -30,7 +30,11 @@ pub enum TableState {
 ///
 /// # Cancel safety
 /// Only reads.
-pub async fn check_table(target: &Target, table: &Table, name: &str) -> Result<TableState, SqlError> {
+pub async fn check_table(
+    target: &Target,
+    table: &Table,
+    name: &str,
+) -> Result<TableState, SqlError> {
     if !target.exists() {
         return Ok(TableState::Missing);
     }
@@ -77,10 +81,12 @@ async fn compare(
     if kind == "view" {
         return Ok(Some(vec![format!("{name}: found a view, expected a table")]));
     }
-    let rows = sqlx::query("SELECT name, type, \"notnull\", dflt_value, pk, hidden FROM pragma_table_xinfo(?)")
-        .bind(name)
-        .fetch_all(&mut *connection)
-        .await?;
+    let rows = sqlx::query(
+        "SELECT name, type, \"notnull\", dflt_value, pk, hidden FROM pragma_table_xinfo(?)",
+    )
+    .bind(name)
+    .fetch_all(&mut *connection)
+    .await?;
     let mut columns = Vec::with_capacity(rows.len());
     for row in &rows {
         let number = |column: &str| row.try_get::<i64, _>(column).map(|number| number != 0);
@@ -99,20 +105,31 @@ async fn compare(
         compare_column(column, found, &sql, &mut differences);
     }
     for found in &columns {
-        let known = table.columns.iter().any(|column| column.name.eq_ignore_ascii_case(&found.name));
+        let known =
+            table.columns.iter().any(|column| column.name.eq_ignore_ascii_case(&found.name));
         let needs_value = found.required && !found.has_default && !found.generated;
         if !known && needs_value {
-            differences.push(format!("{}: found NOT NULL without a default, expected no such column", found.name));
+            differences.push(format!(
+                "{}: found NOT NULL without a default, expected no such column",
+                found.name
+            ));
         }
     }
     if !table.key.is_empty() && !has_key(connection, table, name, &columns).await? {
         let key = table.key.join(", ");
-        differences.push(format!("key: found none on exactly ({key}), expected a primary key or unique index"));
+        differences.push(format!(
+            "key: found none on exactly ({key}), expected a primary key or unique index"
+        ));
     }
     Ok(Some(differences))
 }
 
-fn compare_column(column: &Column, found: Option<&Found>, sql: &str, differences: &mut Vec<String>) {
+fn compare_column(
+    column: &Column,
+    found: Option<&Found>,
+    sql: &str,
+    differences: &mut Vec<String>,
+) {
     let name = column.name;
     let Some(found) = found else {
         differences.push(format!("{name}: found no such column, expected {}", words(column.ty)));
@@ -121,7 +138,8 @@ fn compare_column(column: &Column, found: Option<&Found>, sql: &str, differences
     let expected_integer = matches!(column.ty, ColumnType::Integer | ColumnType::Decimal { .. });
     // As SQLite tells the affinity of a column.
     let is_integer = found.ty.contains("INT");
-    let is_text = !is_integer && ["CHAR", "CLOB", "TEXT"].iter().any(|part| found.ty.contains(part));
+    let is_text =
+        !is_integer && ["CHAR", "CLOB", "TEXT"].iter().any(|part| found.ty.contains(part));
     if found.generated || (expected_integer && !is_integer) || (!expected_integer && !is_text) {
         let ty = if found.generated { "a generated column" } else { found.ty.as_str() };
         differences.push(format!("{name}: found {ty}, expected {}", words(column.ty)));
@@ -139,7 +157,9 @@ fn compare_column(column: &Column, found: Option<&Found>, sql: &str, differences
 
 fn words(ty: ColumnType) -> String {
     match ty {
-        ColumnType::Decimal { precision, scale } => format!("INTEGER for decimal({precision},{scale})"),
+        ColumnType::Decimal { precision, scale } => {
+            format!("INTEGER for decimal({precision},{scale})")
+        }
         ColumnType::Integer => "INTEGER".into(),
         ColumnType::Text | ColumnType::Date | ColumnType::Timestamp => "TEXT".into(),
     }
@@ -160,9 +180,13 @@ async fn has_key(
     name: &str,
     columns: &[Found],
 ) -> Result<bool, sqlx::Error> {
-    let expected: BTreeSet<String> = table.key.iter().map(|column| column.to_ascii_lowercase()).collect();
-    let primary: BTreeSet<String> =
-        columns.iter().filter(|found| found.key).map(|found| found.name.to_ascii_lowercase()).collect();
+    let expected: BTreeSet<String> =
+        table.key.iter().map(|column| column.to_ascii_lowercase()).collect();
+    let primary: BTreeSet<String> = columns
+        .iter()
+        .filter(|found| found.key)
+        .map(|found| found.name.to_ascii_lowercase())
+        .collect();
     let indexes: Vec<(String, i64, i64, String)> =
         sqlx::query_as("SELECT name, \"unique\", partial, origin FROM pragma_index_list(?)")
             .bind(name)
@@ -202,19 +226,23 @@ pub(super) async fn highest_row(
     table: &Table,
     name: &str,
 ) -> Result<Option<i64>, sqlx::Error> {
-    let number: Option<String> =
-        sqlx::query_scalar("SELECT name FROM pragma_table_info(?) WHERE pk = 1 AND upper(type) = 'INTEGER'")
+    let number: Option<String> = sqlx::query_scalar(
+        "SELECT name FROM pragma_table_info(?) WHERE pk = 1 AND upper(type) = 'INTEGER'",
+    )
+    .bind(name)
+    .fetch_optional(&mut *connection)
+    .await?;
+    let without: Option<i64> =
+        sqlx::query_scalar("SELECT wr FROM pragma_table_list WHERE schema = 'main' AND name = ?")
             .bind(name)
             .fetch_optional(&mut *connection)
             .await?;
-    let without: Option<i64> = sqlx::query_scalar("SELECT wr FROM pragma_table_list WHERE schema = 'main' AND name = ?")
-        .bind(name)
-        .fetch_optional(&mut *connection)
-        .await?;
     if number.is_some() || without != Some(0) || table.position("rowid").is_some() {
         return Ok(None);
     }
-    sqlx::query_scalar(&format!("SELECT coalesce(max(rowid), 0) FROM {}", quoted(name))).fetch_one(connection).await
+    sqlx::query_scalar(&format!("SELECT coalesce(max(rowid), 0) FROM {}", quoted(name)))
+        .fetch_one(connection)
+        .await
 }
 
 /// How many rows have a higher number.
@@ -223,10 +251,11 @@ pub(super) async fn rows_above(
     name: &str,
     floor: i64,
 ) -> Result<u64, sqlx::Error> {
-    let rows: i64 = sqlx::query_scalar(&format!("SELECT count(*) FROM {} WHERE rowid > ?", quoted(name)))
-        .bind(floor)
-        .fetch_one(connection)
-        .await?;
+    let rows: i64 =
+        sqlx::query_scalar(&format!("SELECT count(*) FROM {} WHERE rowid > ?", quoted(name)))
+            .bind(floor)
+            .fetch_one(connection)
+            .await?;
     Ok(rows.unsigned_abs())
 }
 
@@ -245,7 +274,8 @@ pub(super) struct Texts {
 
 impl Texts {
     pub(super) fn new(table: &Table, name: &str) -> Texts {
-        let quote = |names: &mut dyn Iterator<Item = &'static str>| names.map(quoted).collect::<Vec<_>>();
+        let quote =
+            |names: &mut dyn Iterator<Item = &'static str>| names.map(quoted).collect::<Vec<_>>();
         let columns = quote(&mut table.columns.iter().map(|column| column.name));
         let key = quote(&mut table.key.iter().copied());
         let mut texts = Texts { table: quoted(name), columns, key, plain: Vec::new() };
@@ -285,6 +315,11 @@ impl Texts {
         format!("{} ON CONFLICT ({}) DO NOTHING", self.plain(0), self.key.join(", "))
     }
 
+    /// True if a row is nothing but its key, so that there is nothing to replace.
+    pub(super) fn is_only_key(&self) -> bool {
+        self.columns.iter().all(|column| self.key.contains(column))
+    }
+
     /// Inserts `2^power` rows, or puts them in the place of those with their keys.
     pub(super) fn replace(&self, power: u32) -> String {
         let key = self.key.join(", ");
@@ -303,7 +338,10 @@ impl Texts {
 }
 
 /// Moves one row's values to what a statement binds.
-pub(super) fn bind<'a>(arguments: &mut SqliteArguments<'a>, values: &mut Vec<Value<'a>>) -> Result<(), sqlx::Error> {
+pub(super) fn bind<'a>(
+    arguments: &mut SqliteArguments<'a>,
+    values: &mut Vec<Value<'a>>,
+) -> Result<(), sqlx::Error> {
     for value in values.drain(..) {
         let added = match value {
             Value::Null => arguments.add(None::<i64>),

@@ -575,6 +575,16 @@ fn columns_that_do_not_fit_are_all_named() {
 }
 
 #[test]
+fn a_first_line_that_is_no_header_is_not_repeated() {
+    let header = Header::declared(&["C0000001", "secret", "secret"]);
+    let error = header.select(&["id", "amount"], &[] as &[&str]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "header names none of the columns id, amount: check --delimiter, or pass --no-header if there is none"
+    );
+}
+
+#[test]
 fn public_types_can_cross_threads() {
     fn check<T: Send + Sync>() {}
     check::<Cutter>();

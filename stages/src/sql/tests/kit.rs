@@ -15,7 +15,8 @@ use gegendruck::{
     Amount, Block, Checkpoint, Filtered, Group, Item, Lines, Position, Reason, Reject, Sink,
 };
 use gegendruck_checkpoints::{
-    Accept, Attempt, Decision, Fingerprint, Ledger, PipelineIdentity, Process, ResumePoint, RunSpec, RunState, Target, Ticket,
+    Accept, Attempt, Decision, Fingerprint, Ledger, PipelineIdentity, Process, ResumePoint,
+    RunSpec, RunState, Target, Ticket,
 };
 use sqlx::Row as _;
 use sqlx::sqlite::SqliteConnection;
@@ -25,7 +26,10 @@ use crate::value::{Column, ColumnType, Row, Table, Value};
 
 pub(crate) const ENTRIES: Table = Table {
     name: "entries",
-    columns: &[Column::required("key", ColumnType::Text), Column::nullable("value", ColumnType::Integer)],
+    columns: &[
+        Column::required("key", ColumnType::Text),
+        Column::nullable("value", ColumnType::Integer),
+    ],
     key: &["key"],
 };
 
@@ -44,22 +48,42 @@ impl Row for Entry {
     }
 }
 
-/// Makes a connection fail after so many steps of SQLite's machine, once.
+/// Makes the sink's connections fail.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Faults(Option<Arc<AtomicI64>>);
+pub(crate) struct Faults {
+    /// Steps of SQLite's machine that are left before the one that fails.
+    steps: Option<Arc<AtomicI64>>,
+    once: bool,
+    loses_answers: bool,
+}
 
 impl Faults {
-    pub(crate) fn after(steps: i64) -> Faults {
-        Faults(Some(Arc::new(AtomicI64::new(steps))))
+    /// The step after so many fails, and with `once` only that one.
+    pub(crate) fn after(steps: i64, once: bool) -> Faults {
+        let steps = Some(Arc::new(AtomicI64::new(steps)));
+        Faults { steps, once, loses_answers: false }
+    }
+
+    /// Every commit is made, and its answer is lost.
+    pub(crate) fn lost_answers() -> Faults {
+        Faults { loses_answers: true, ..Faults::default() }
     }
 
     pub(crate) fn fired(&self) -> bool {
-        self.0.as_ref().is_some_and(|left| left.load(Ordering::SeqCst) <= 0)
+        self.steps.as_ref().is_some_and(|left| left.load(Ordering::SeqCst) <= 0)
+    }
+
+    pub(crate) fn loses_answer(&self) -> bool {
+        self.loses_answers
     }
 
     pub(crate) async fn install(&self, mut connection: SqliteConnection) -> SqliteConnection {
-        if let Some(left) = self.0.clone() {
-            let go_on = move || left.fetch_sub(1, Ordering::SeqCst) > 1;
+        if let Some(left) = self.steps.clone() {
+            let once = self.once;
+            let go_on = move || {
+                let left = left.fetch_sub(1, Ordering::SeqCst);
+                if once { left != 1 } else { left > 1 }
+            };
             connection.lock_handle().await.unwrap().set_progress_handler(1, go_on);
         }
         connection
@@ -142,7 +166,9 @@ impl World {
     }
 
     pub(crate) async fn connect(&self) -> SqliteConnection {
-        drop(std::fs::OpenOptions::new().append(true).create(true).open(self.target.path()).unwrap());
+        drop(
+            std::fs::OpenOptions::new().append(true).create(true).open(self.target.path()).unwrap(),
+        );
         self.target.connect().await.unwrap()
     }
 
@@ -156,13 +182,18 @@ impl World {
     }
 
     /// Begins a run, or goes on with it.
-    pub(crate) async fn begin(&self, conflict: Conflict, changed: bool) -> (Ledger, Ticket, Vec<ResumePoint>) {
+    pub(crate) async fn begin(
+        &self,
+        conflict: Conflict,
+        changed: bool,
+    ) -> (Ledger, Ticket, Vec<ResumePoint>) {
         let mut ledger = Ledger::open(&self.target, "entries").await.unwrap();
         let pipeline = self.pipeline(conflict);
         let accept = Accept { grown: false, changed };
         match ledger.look_up(&pipeline, std::slice::from_ref(&self.input), accept).await.unwrap() {
             Decision::New { inputs, .. } => {
-                let spec = RunSpec { pipeline, inputs, label: None, as_of: None, contracts_run: None };
+                let spec =
+                    RunSpec { pipeline, inputs, label: None, as_of: None, contracts_run: None };
                 let ticket = ledger.begin(&spec, &attempt()).await.unwrap();
                 (ledger, ticket, spec.inputs)
             }
@@ -204,7 +235,12 @@ impl World {
         outcome
     }
 
-    async fn attempt(&self, ticket: &Ticket, points: &[ResumePoint], import: &Import) -> Result<(), String> {
+    async fn attempt(
+        &self,
+        ticket: &Ticket,
+        points: &[ResumePoint],
+        import: &Import,
+    ) -> Result<(), String> {
         let mut sink = self.try_sink(ticket, import).await?;
         let work = async {
             if points[0].complete {
@@ -214,7 +250,8 @@ impl World {
                 if import.stop_after == Some(index) {
                     return Err("stopped".into());
                 }
-                let committed = sink.commit_group(&group, None).await.map_err(|error| error.to_string())?;
+                let committed =
+                    sink.commit_group(&group, None).await.map_err(|error| error.to_string())?;
                 assert!(committed.tally.balances());
                 assert_eq!(committed.tally.read, group.amount.records);
                 if let Some(stop) = committed.stop {
@@ -259,10 +296,16 @@ impl World {
             }
             let block = &bytes[start.byte as usize..at.byte as usize];
             group.blocks.push((at.input, Block::new(start.byte, block.into())));
-            group.amount = Amount { records: at.record - start.record, bytes: at.byte - start.byte };
+            group.amount =
+                Amount { records: at.record - start.record, bytes: at.byte - start.byte };
             let complete = at.byte == bytes.len() as u64;
             let fingerprint = fingerprint.value();
-            group.checkpoints.push(Checkpoint { at, fingerprint, lines: Lines::default(), complete });
+            group.checkpoints.push(Checkpoint {
+                at,
+                fingerprint,
+                lines: Lines::default(),
+                complete,
+            });
             groups.push(group);
         }
         groups
@@ -279,19 +322,22 @@ impl World {
 
     /// The table, ordered by key; empty if there is none.
     pub(crate) async fn rows(&self) -> String {
-        let rows: Vec<(String, i64)> = sqlx::query_as("SELECT key, value FROM entries ORDER BY key")
-            .fetch_all(&mut self.connect().await)
-            .await
-            .unwrap_or_default();
+        let rows: Vec<(String, i64)> =
+            sqlx::query_as("SELECT key, value FROM entries ORDER BY key")
+                .fetch_all(&mut self.connect().await)
+                .await
+                .unwrap_or_default();
         rows.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
     }
 
     /// Rows, rejects and counts, without what differs between equal runs.
     pub(crate) async fn dump(&self) -> String {
-        let rejects = sqlx::query("SELECT record, kind, bytes FROM gegendruck_rejects ORDER BY input, record")
-            .fetch_all(&mut self.connect().await)
-            .await
-            .unwrap();
+        let rejects = sqlx::query(
+            "SELECT record, kind, bytes FROM gegendruck_rejects ORDER BY input, record",
+        )
+        .fetch_all(&mut self.connect().await)
+        .await
+        .unwrap();
         let rejects: Vec<String> = rejects
             .iter()
             .map(|row| {

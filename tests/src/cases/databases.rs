@@ -1,0 +1,91 @@
+//! Databases: a full one.
+
+use crate::claims::{assert_same_outcome, claims, folder, outcome, run, stored};
+use crate::program::Folder;
+
+/// Rows of 10,000, one in 500 of which is refused.
+fn ten_thousand() -> Vec<u8> {
+    claims(10_000, |i| (i % 500 == 0).then(|| b"\x01".to_vec()))
+}
+
+/// Runs into a database that has room for so many more pages than the contracts take.
+fn run_into_full(folder: &Folder, pages: i64, batch: &str) {
+    folder.run(&["run", "contracts", "contracts.csv", "--quiet"]).exits(0);
+    let most = folder.count("PRAGMA page_count") + pages;
+    let to = format!("sqlite:claims.db?max_page_count={most}");
+    run(folder, &["--to", &to, "--batch-size", batch])
+        .exits(4)
+        .says("disk full")
+        .says("the run goes on at");
+}
+
+#[test]
+fn c27_a_full_database_stops_the_run_in_whole_groups_and_with_room_it_goes_on() {
+    let input = ten_thousand();
+    let clean = folder(&input);
+    run(&clean, &[]).exits(1);
+    let expected = outcome(&clean);
+    for batch in ["1", "7", "1000"] {
+        let folder = folder(&input);
+        run_into_full(&folder, 150, batch);
+        let counts = "SELECT read_records, stored, rejected, record - 1 FROM gegendruck_runs JOIN gegendruck_inputs USING (run) \
+                      WHERE pipeline = 'claims'";
+        let counts = folder.query(counts);
+        let counts: Vec<i64> =
+            counts.trim().split('|').map(|count| count.parse().expect("a number")).collect();
+        let [read, kept, rejected, passed] = counts[..] else { panic!("{counts:?}") };
+        assert!((1..10_000).contains(&read), "it was full in the middle, at {read}");
+        assert_eq!((read, kept), (passed, stored(&folder)), "no row is outside of a transaction");
+        assert_eq!(rejected, folder.count("SELECT count(*) FROM gegendruck_rejects"));
+        assert_eq!(folder.query("PRAGMA integrity_check"), "ok\n");
+        run(&folder, &[]).exits(1);
+        assert_same_outcome(
+            &outcome(&folder),
+            &expected,
+            &format!("batch {batch}, full after {read} records"),
+        );
+    }
+}
+
+#[test]
+fn c27_a_database_that_is_full_of_rejects_stops_the_run_too() {
+    let folder = folder(claims(2_000, |_| Some(vec![b'\x01'; 400])));
+    folder.run(&["run", "contracts", "contracts.csv", "--quiet"]).exits(0);
+    let most = folder.count("PRAGMA page_count") + 20;
+    let to = format!("sqlite:claims.db?max_page_count={most}");
+    let arguments = ["--to", &to, "--batch-size", "10", "--max-errors", "100%"];
+    run(&folder, &arguments).exits(4).says("disk full");
+    let kept = folder.count("SELECT count(*) FROM gegendruck_rejects");
+    assert_eq!(
+        kept,
+        folder.count("SELECT rejected FROM gegendruck_runs WHERE pipeline = 'claims'")
+    );
+    assert!((1..2_000).contains(&kept), "it was full in the middle, at {kept}");
+    run(&folder, &["--max-errors", "100%"]).exits(1);
+    assert_eq!(folder.count("SELECT count(*) FROM gegendruck_rejects"), 2_000);
+}
+
+#[test]
+fn c27_a_database_without_room_for_the_ledger_is_left_without_a_run() {
+    let folder = folder(ten_thousand());
+    run(&folder, &["--to", "sqlite:claims.db?max_page_count=3"]).exits(4).says("disk full");
+    run(&folder, &[]).exits(1);
+    assert_eq!(stored(&folder), 9_980);
+}
+
+#[test]
+fn c27_what_is_written_for_others_fails_loudly_on_a_full_disk() {
+    let folder = folder(ten_thousand());
+    run(&folder, &["--summary", "/dev/full"])
+        .exits(4)
+        .says("the summary cannot be written")
+        .says("COMPLETE WITH REJECTS");
+    assert_eq!(stored(&folder), 9_980);
+    run(&folder, &[]).exits(1).says("already done");
+    for out in [
+        &["rejects", "export", "--out", "/dev/full"][..],
+        &["generate", "claims", "--rows", "9", "--out", "/dev/full"],
+    ] {
+        folder.run(out).exits(4).says("/dev/full").says("cannot be written");
+    }
+}
