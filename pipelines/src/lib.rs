@@ -24,9 +24,39 @@ pub mod status;
 pub mod summary;
 pub mod validate;
 
+/// Standard output. Once nobody reads it any more, what is written is dropped.
+#[derive(Debug, Default)]
+pub struct Output {
+    closed: bool,
+}
+
+impl std::io::Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.closed {
+            return Ok(bytes.len());
+        }
+        match std::io::stdout().lock().write(bytes) {
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+                self.closed = true;
+                Ok(bytes.len())
+            }
+            written => written,
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        if self.closed { Ok(()) } else { std::io::stdout().lock().flush() }
+    }
+}
+
 /// Prints to standard output. One that nobody reads any more does no harm.
 pub fn print(text: &str) {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
     drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
+
+/// The README's example, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

@@ -11,7 +11,7 @@ use crate::exit::{Exit, Refused};
 use crate::progress::{Level, Log};
 use crate::generate::{ClaimsFile, ContractsFile, FaultShares, Share};
 use crate::summary::{Summary, create_private};
-use crate::{imports, rejects, status};
+use crate::{Output, imports, rejects, status};
 
 /// Does what the command line asks for, and gives the exit code.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
@@ -138,7 +138,7 @@ fn write_test_input(arguments: &GenerateArgs) -> Result<Exit, Refused> {
     let failed = |error: std::io::Error| Refused::failed(format!("{name}: cannot be written: {error}"));
     let mut out: Box<dyn Write> = match &arguments.out {
         Some(path) => Box::new(create_private(path).map_err(failed)?),
-        None => Box::new(std::io::stdout().lock()),
+        None => Box::new(Output::default()),
     };
     match arguments.pipeline.as_str() {
         "claims" => {

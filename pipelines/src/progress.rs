@@ -70,7 +70,7 @@ impl Log {
         let bars = show.then(|| {
             let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(5));
             let whole = all.add(ProgressBar::no_length());
-            let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}").expect("the template is valid");
+            let style = ProgressStyle::with_template("{bar:30} {msg}").expect("the template is valid");
             whole.set_style(style);
             Bars { all, whole, stages: Mutex::new(Vec::new()) }
         });

@@ -10,6 +10,7 @@ use crate::cli::{RejectsArgs, RejectsCommand};
 use crate::exit::{Exit, Refused};
 use crate::run::refused;
 use crate::status::{find, ledger, target};
+use crate::Output;
 use crate::summary::create_private;
 
 /// Rejects that `list` shows one by one.
@@ -107,11 +108,15 @@ async fn export(which: &RejectsArgs, out: Option<&std::path::Path>) -> Result<Ex
         Some(path) => Refused::failed(format!("{}: the rejects cannot be written: {error}", path.display())),
         None => Refused::failed(format!("the rejects cannot be written: {error}")),
     };
-    let mut file: Box<dyn Write> = match out {
+    let file: Box<dyn Write> = match out {
         Some(path) => Box::new(create_private(path).map_err(failed)?),
-        None => Box::new(std::io::stdout().lock()),
+        None => Box::new(Output::default()),
     };
-    let mut writer = BufWriter::new(&mut file);
+    let mut writer = BufWriter::new(file);
+    if header.is_empty() && setting("no-header") != "true" {
+        let words = "the inputs have different header lines, and the export has none";
+        drop(writeln!(std::io::stderr().lock(), "nightly-import: {words}"));
+    }
     if !header.is_empty() {
         writeln!(writer, "reject_id{delimiter}{header}").map_err(failed)?;
     }

@@ -461,6 +461,7 @@ impl Job<'_> {
             let attempt = Attempt { process: self.process.clone(), settings };
             let ticket = match decision {
                 Decision::GoOn(run) => {
+                    self.same_contracts(&run.run, run.info.contracts_run.as_deref(), contracts_run.as_deref(), ledger).await?;
                     let at = run.inputs.iter().find(|input| !input.complete).map(|input| input.at);
                     let words = at.map_or("all input is committed".into(), |at| format!("at {at}"));
                     self.log.line(Level::Info, &format!("going on with run {} {words}", run.run));
@@ -492,6 +493,27 @@ impl Job<'_> {
             };
             Ok(self.end(exit, &ticket, ledger, summary).await)
         })
+    }
+
+    /// Refuses to judge the rest of a run by other contracts than its beginning, unless the operator has accepted that.
+    async fn same_contracts(
+        &self,
+        run: &str,
+        began: Option<&str>,
+        now: Option<&str>,
+        ledger: &mut Ledger,
+    ) -> Result<(), Refused> {
+        let (Some(began), Some(now)) = (began, now) else { return Ok(()) };
+        if began == now {
+            return Ok(());
+        }
+        let words = format!("run {run} began with the contracts of run {began}, and run {now} has imported others since");
+        if !self.arguments.accept_changed {
+            let remedy = "--accept-changed judges the rest by those";
+            return Err(Refused::new(Exit::Mismatch, format!("{words}; {remedy}")));
+        }
+        self.log.line(Level::Warn, &format!("{words}; the rest is judged by those"));
+        ledger.note(&self.process.user, Some(run), &words).await.map_err(refused)
     }
 
     fn name_skipped(&self, skipped: &[Done]) {

@@ -249,13 +249,27 @@ fn running(status: &Status) -> String {
     text
 }
 
+/// What a run that died has left behind: the figures that it wrote last.
+fn last_figures(arguments: &InspectArgs, target: &Target, run: &RunInfo) -> Result<Exit, Refused> {
+    let left = StatusFile::of(target).read().ok().filter(|status| status.run == run.run);
+    let Some(status) = left else {
+        let why = "its process died, and another run has replaced its figures";
+        return Err(Refused::usage(format!("run {} has left no report: {why}", run.run)));
+    };
+    if arguments.json {
+        crate::print(&format!("{:#}\n", json!(status)));
+    } else {
+        let report = status.report.map_or(String::new(), |report| format!("{report}\n"));
+        crate::print(&format!("run {} died; its last figures, of {}:\n{report}", run.run, status.written));
+    }
+    Ok(Exit::Complete)
+}
+
 async fn finished(arguments: &InspectArgs, target: &Target) -> Result<Exit, Refused> {
     let mut ledger = ledger(target).await?;
     let run = find(&mut ledger, arguments.run.as_deref()).await?;
     let stored = ledger.report(&run.run).await.map_err(refused)?;
-    let Some(stored) = stored else {
-        return Err(Refused::usage(format!("run {} has left no report: its process died; see nightly-import status", run.run)));
-    };
+    let Some(stored) = stored else { return last_figures(arguments, target, &run) };
     let report: &Report = &stored.report;
     if arguments.json {
         let document = json!({"schema": 1, "run": run, "attempt": stored.attempt, "report": report, "verdict": report.verdict()});

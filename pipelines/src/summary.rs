@@ -246,7 +246,8 @@ pub fn long_time(duration: SignedDuration) -> String {
     let duration = Duration::try_from(duration).unwrap_or_default();
     let seconds = duration.as_secs();
     match seconds {
-        0..60 => format!("{:.1} s", duration.as_secs_f64()),
+        0 => format!("{} ms", duration.as_millis()),
+        1..60 => format!("{:.1} s", duration.as_secs_f64()),
         60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
         _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
     }

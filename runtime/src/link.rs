@@ -488,3 +488,6 @@ impl<T> std::fmt::Debug for Link<T> {
         self.gauge().fmt(f)
     }
 }
+
+#[cfg(all(test, gegendruck_model))]
+mod model;

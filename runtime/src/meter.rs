@@ -215,7 +215,7 @@ impl Meter {
         if worked_on > 0 {
             let nanos =
                 (inner.times.serving() - inner.serving_at_claim).as_nanos() as u64 / worked_on;
-            inner.service.saturating_record_n(nanos.max(1), worked_on);
+            inner.service.saturating_record_n(nanos, worked_on);
         }
     }
 
@@ -226,7 +226,7 @@ impl Meter {
         inner.records += records;
         inner.claims += 1;
         let nanos = (inner.times.serving() - inner.serving_at_claim).as_nanos() as u64;
-        inner.service.saturating_record(nanos.max(1));
+        inner.service.saturating_record(nanos);
     }
 
     /// The worker has ended; its times stand still from now on.

@@ -601,13 +601,28 @@ pub fn time(duration: Duration) -> String {
     }
 }
 
+/// Two times for a reader, in the unit of the longer one.
+fn pair(short: Duration, long: Duration, between: &str) -> String {
+    let (scale, unit) = match long.as_nanos() {
+        0..100 => (1e9, "ns"),
+        100..1_000_000 => (1e6, "us"),
+        1_000_000..1_000_000_000 => (1e3, "ms"),
+        _ => (1.0, "s"),
+    };
+    let figure = |time: Duration| match time.as_secs_f64() * scale {
+        value if value < 10.0 && unit != "ns" => format!("{value:.1}"),
+        value => format!("{value:.0}"),
+    };
+    format!("{}{between}{} {unit}", figure(short), figure(long))
+}
+
 /// The table of stages, and under it the bottleneck and the next step.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.stages.iter().map(|stage| stage.name.len()).max().unwrap_or(0).max(8);
         writeln!(
             f,
-            "{:width$}  workers   busy  in call  no input  backpr.  limited  paused  reorder  commit     in/s   p50/p99 a record   queue max/limit  oldest",
+            "{:width$}  workers   busy  in call  no input  backpr.  limited  paused  reorder  commit    in/s   p50/p99 a record   queue max/limit  oldest",
             "stage"
         )?;
         for stage in &self.stages {
@@ -615,23 +630,25 @@ impl fmt::Display for Report {
                 0.0 => "-".to_string(),
                 percent => format!("{percent:.0} %"),
             };
-            let pair = format!("{} / {}", time(stage.p50), time(stage.p99));
-            let service =
-                if stage.kind == StageKind::Sink { format!("commit {pair}") } else { pair };
-            let (queue, oldest) = match stage.kind {
-                StageKind::Source => ("-".to_string(), "-".to_string()),
-                _ => (
-                    format!(
-                        "{}/{}",
-                        thousands(stage.most.records),
-                        thousands(stage.buffer.records)
-                    ),
-                    stage.oldest.map_or("-".into(), time),
-                ),
+            let service = match stage.kind {
+                StageKind::Sink => format!("commit {}", pair(stage.p50, stage.p99, "/")),
+                _ => pair(stage.p50, stage.p99, " / "),
+            };
+            let queue = match stage.kind {
+                StageKind::Source => "-".to_string(),
+                _ => {
+                    format!("{}/{}", thousands(stage.most.records), thousands(stage.buffer.records))
+                }
+            };
+            let oldest = match stage.oldest {
+                Some(age) if stage.kind != StageKind::Source => {
+                    format!("{:.1} s", age.as_secs_f64())
+                }
+                _ => "-".to_string(),
             };
             writeln!(
                 f,
-                "{:width$}  {:>7} {:>6} {:>8} {:>9} {:>8} {:>8} {:>7} {:>8} {:>7} {:>8}  {:>17}  {:>16}  {:>6}",
+                "{:width$}  {:>7} {:>6} {:>8} {:>9} {:>8} {:>8} {:>7} {:>8} {:>7} {:>7}   {:16}   {:>15}  {:>6}",
                 stage.name,
                 stage.workers,
                 share(State::Busy),

@@ -1,5 +1,4 @@
-//! The one lock of this crate, swapped for loom's when the links are model-checked
-//! (`RUSTFLAGS="--cfg gegendruck_model" cargo test -p gegendruck --lib --release --target-dir target/model model::`).
+//! The one lock of this crate, swapped for loom's when the links are model-checked: see `link/model.rs`.
 
 #[cfg(gegendruck_model)]
 use loom::sync as imp;

@@ -14,6 +14,8 @@ mod cases;
 #[cfg(test)]
 mod kill;
 #[cfg(test)]
+mod memory;
+#[cfg(test)]
 mod signals;
 #[cfg(test)]
-mod memory;
+mod usage;

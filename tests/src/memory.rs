@@ -19,7 +19,8 @@ fn import(records: u64) -> (u64, serde_json::Value) {
     let ended = loop {
         let text = std::fs::read_to_string(&status).unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let held = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0);
+        let held =
+            line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0);
         peak = peak.max(held);
         if let Some(ended) = child.try_wait().expect("it can be waited for") {
             break ended;
@@ -40,12 +41,19 @@ fn long_memory_is_bounded_and_does_not_grow_with_the_input() {
     println!("{few} records: {small} KiB at most; {many} records: {large} KiB at most");
     assert!(small > MIB, "the figure of the process was read");
     assert!(large <= 64 * MIB, "{large} KiB for {many} records");
-    assert!(large as f64 <= 1.2 * small as f64, "{large} KiB for {many} records, {small} KiB for {few}");
+    assert!(
+        large as f64 <= 1.2 * small as f64,
+        "{large} KiB for {many} records, {small} KiB for {few}"
+    );
     let stages = summary["report"]["stages"].as_array().expect("stages");
     for stage in stages {
         for unit in ["records", "bytes"] {
             let (most, bound) = (stage["most"][unit].as_u64(), stage["buffer"][unit].as_u64());
-            assert!(most <= bound, "{}: {most:?} {unit} on their way, {bound:?} allowed", stage["name"]);
+            assert!(
+                most <= bound,
+                "{}: {most:?} {unit} on their way, {bound:?} allowed",
+                stage["name"]
+            );
         }
     }
 }

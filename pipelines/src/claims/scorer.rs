@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -61,7 +62,7 @@ impl Scorer {
     /// One line a claim, written before it is scored, in one piece: it is there even if the process dies right after.
     fn trace(&self, claims: &[Item<Claim>]) -> Result<(), Failure> {
         let Some(path) = &self.trace else { return Ok(()) };
-        let open = || OpenOptions::new().create(true).append(true).open(path).map_err(|error| error.to_string());
+        let open = || OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(|error| error.to_string());
         let lines: String = claims.iter().map(|claim| format!("score {}\n", claim.at.record)).collect();
         let written = match self.traced.get_or_init(open) {
             Ok(file) => (&*file).write_all(lines.as_bytes()).map_err(|error| error.to_string()),

@@ -75,9 +75,9 @@ async fn stage_before_a_slow_one_is_backpressured() {
         .start(Options::default())
         .unwrap();
     let report = finish(run, &seen).await.report;
-    // Ten are asked for at once, then five for every five done: the last ones are read after 90 records, 900 ms.
-    spent(&report, "read", &[(State::Backpressured, 900)]);
-    spent(&report, "check", &[(State::Backpressured, 900)]);
+    // Ten are asked for at once, then five for every five done; what is asked for after 95 of them finds the end.
+    spent(&report, "read", &[(State::Backpressured, 950)]);
+    spent(&report, "check", &[(State::Backpressured, 950)]);
     spent(&report, "score", &[(State::InCall, 1_000)]);
 }
 
@@ -295,10 +295,14 @@ async fn work_is_busy_and_answers_from_outside_are_in_call() {
     let score = call_fn(move |record: &Item<u64>| {
         let (value, work, wait) = (record.value, work.clone(), wait.clone());
         async move {
-            *work.lock().unwrap() += spin(2 * MS);
+            let start = Instant::now();
+            spin(2 * MS);
+            let answer = tokio::task::spawn_blocking(|| spin(3 * MS));
             let asked = Instant::now();
-            tokio::task::spawn_blocking(|| spin(3 * MS)).await.unwrap();
-            *wait.lock().unwrap() += asked.elapsed();
+            answer.await.unwrap();
+            let answered = Instant::now();
+            *work.lock().unwrap() += asked - start;
+            *wait.lock().unwrap() += answered - asked;
             Ok(value)
         }
         .boxed()

@@ -92,10 +92,10 @@ async fn report_of_the_story_reads_as_promised() {
     let report = tell(Story::default()).await.report;
     let expected = "\
 stage     workers   busy  in call  no input  backpr.  limited  paused  reorder  commit    in/s   p50/p99 a record   queue max/limit  oldest
-read            1      -        -         -    100 %        -       -        -       -   2,000     0.0 / 0.0 us                   -       -
-validate        1      -        -         -    100 %        -       -        -       -   2,000     0.0 / 0.0 us         1,000/2,000       -
-score           4      -    100 %         -        -        -       -        -       -   2,000     2.0 / 2.0 ms         1,000/1,000       -
-store           1      -        -     100 %        -        -       -        -       -   2,000  commit 0/0 us        2,084/20,000       -
+read            1      -        -         -    100 %        -       -        -       -   2,000   0 / 0 ns                         -       -
+validate        1      -        -         -    100 %        -       -        -       -   2,000   0 / 0 ns               1,000/2,000       -
+score           4      -    100 %         -        -        -       -        -       -   2,000   2.0 / 2.0 ms           1,000/1,000       -
+store           1      -        -     100 %        -        -       -        -       -   2,000   commit 0/0 ns         2,004/20,000       -
 bottleneck: score, always in call. 4 workers at 2.0 ms a record = 2,000/s. read and validate are backpressured, as intended; store is without input.
 next step:  --workers score=5, about 2,500/s, if the service has room";
     assert_eq!(report.to_string(), expected, "\n{report}\n");
@@ -130,7 +130,7 @@ async fn slow_sink_is_named() {
 
 #[tokio::test(start_paused = true)]
 async fn slow_file_is_named() {
-    let report = tell(Story { reading: 100 * MS, ..Story::default() }).await.report;
+    let report = tell(Story { reading: 400 * MS, ..Story::default() }).await.report;
     let verdict = report.verdict();
     assert_eq!((verdict.stage.as_deref(), verdict.limit), (Some("read"), Limit::Source));
     assert!(verdict.words.starts_with("read, source-bound: reading"), "{}", verdict.words);

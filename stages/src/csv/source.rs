@@ -287,12 +287,19 @@ impl<T> Filling<T> {
         self.end.byte - self.start.byte
     }
 
-    /// True if nothing more can be added: it is full, or holds a record whose bytes were not kept.
+    /// True if it has as many records as there is room for.
     fn is_full(&self, room: Room) -> bool {
-        // A blank line always fits.
         self.records() == room.records.0
-            || self.bytes() + LINE_END > room.bytes.0
-            || self.fingerprint.is_some()
+    }
+
+    /// True if one more record of so many bytes can be added.
+    fn fits(&self, room: Room, bytes: u64) -> bool {
+        !self.is_full(room) && bytes <= room.bytes.0 - self.bytes()
+    }
+
+    /// True if nothing more can be added, not even a blank line, or it holds a record whose bytes were not kept.
+    fn is_closed(&self, room: Room) -> bool {
+        self.bytes() + LINE_END > room.bytes.0 || self.fingerprint.is_some()
     }
 }
 
@@ -397,18 +404,23 @@ impl<T: FromFields> Reading<T> {
         let items = Vec::with_capacity((room.records.0 as usize).min(4096));
         let mut filling =
             Filling { start: at, end: at, items, rejects: Vec::new(), block, fingerprint: None };
-        let mut over = false;
-        while !over && !filling.is_full(room) {
+        let (mut over, mut looked_on) = (false, false);
+        // Blank lines belong to the batch before them, so that a batch ends where a record begins: a full one looks one record
+        // further, and one block at most.
+        while !over && !filling.is_closed(room) {
             if self.pending.is_none() && !self.cut_into(&mut filling, room, stage) {
                 if self.cutter.is_done() {
                     over = true;
+                } else if filling.is_full(room) && looked_on && self.ahead.is_none() {
+                    break;
                 } else {
+                    looked_on = filling.is_full(room);
                     self.fill().await?;
                 }
                 continue;
             }
             let Some(cut) = self.pending.take() else { continue };
-            let fits = cut.end.byte - cut.start.byte <= room.bytes.0 - filling.bytes();
+            let fits = filling.fits(room, cut.end.byte - cut.start.byte);
             let alone = cut.fingerprint.is_some();
             if fits && !(alone && filling.bytes() > 0) {
                 filling.take(cut);
@@ -431,8 +443,7 @@ impl<T: FromFields> Reading<T> {
     /// False if more bytes are needed first.
     fn cut_into(&mut self, filling: &mut Filling<T>, room: Room, stage: &str) -> bool {
         let Reading { cutter, decoder, fingerprint, ahead, lines, pending, .. } = self;
-        while !filling.is_full(room) {
-            let left = room.bytes.0 - filling.bytes();
+        while !filling.is_closed(room) {
             let Some(item) = cutter.next() else { return false };
             match item {
                 Item::Blank(raw) => {
@@ -453,7 +464,7 @@ impl<T: FromFields> Reading<T> {
                     let len = cut.record.text.len() as u32;
                     let value = T::from_fields(&decoder.decode(&cut.record));
                     let end = after(cut.at, cut.raw.len() as u64, cut.lines);
-                    if cut.raw.len() as u64 > left {
+                    if !filling.fits(room, cut.raw.len() as u64) {
                         let raw = cut.raw.into();
                         let what = Ok((value, len));
                         *pending = Some(Cut { start: cut.at, end, raw, what, fingerprint: None });

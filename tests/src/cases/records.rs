@@ -288,8 +288,7 @@ fn c15_a_field_of_900_kib_loads_and_one_of_5_mib_costs_its_row() {
     };
     let lines = ["--max-record-lines", "1000000"];
     let input = long(900 << 10);
-    let taken = folder(&input);
-    run(&taken, &lines).exits(0);
+    let taken = import_every_way(&input, &lines, 0);
     let text = "SELECT length(description) FROM claims WHERE claim_id = 'C0000050'";
     let quotes = (900 << 10) / 22;
     assert_eq!((stored(&taken), taken.count(text)), (100, quotes * 20));

@@ -122,17 +122,27 @@ fn c23_a_run_that_was_killed_after_any_commit_goes_on_at_the_next_record() {
         }
         as_if_killed(&folder);
         let (record, byte) = (progress(&folder, "record"), progress(&folder, "byte"));
-        assert_eq!(byte, starts[record as usize - 1], "after commit {k}: the first byte of record {record}");
+        assert_eq!(
+            byte,
+            starts[record as usize - 1],
+            "after commit {k}: the first byte of record {record}"
+        );
         stops.push(record);
         run(&folder, &["--batch-size", "1"]).exits(1);
         assert_same_outcome(&outcome(&folder), &expected, &format!("killed after commit {k}"));
     }
     assert!(stops.is_sorted_by(|one, other| one < other), "{stops:?}");
-    assert!(stops.len() >= 28 && stops.contains(&31), "after every commit, the last one too: {stops:?}");
+    assert!(
+        stops.len() >= 28 && stops.contains(&31),
+        "after every commit, the last one too: {stops:?}"
+    );
 }
 
 /// What was done to the files, and words of what the program must say.
 type Damage = (&'static str, fn(&Folder), &'static str);
+
+/// What was done to files that nothing is decided by.
+type Harmless = (&'static str, fn(&Folder));
 
 fn cut(folder: &Folder, name: &str) {
     let bytes = std::fs::read(folder.path(name)).expect("the file");
@@ -289,7 +299,7 @@ fn c25_damaged_files_beside_the_database_change_nothing_of_what_is_committed() {
     let clean = folder(claims(30, |i| (i == 4).then(|| b"\x01".to_vec())));
     run(&clean, &[]).exits(1);
     let expected = outcome(&clean);
-    let damages: [(&str, fn(&Folder)); 8] = [
+    let damages: [Harmless; 8] = [
         ("an empty status", |folder| drop(folder.write(STATUS, ""))),
         ("a status of NULs", |folder| nul(folder, STATUS)),
         ("half a status", |folder| cut(folder, STATUS)),

@@ -1,0 +1,747 @@
+//! Wrong use: one clear sentence with what to do, the right exit code, and nothing half done.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::claims::{
+    HEADER, claims, contracts, dump, folder, killed_after_commit, row, run, start_of_row, stored,
+};
+use crate::program::{Folder, Ran, binary};
+
+/// What a refused command must leave as it was: the files of the folder, and what is in the database.
+///
+/// SQLite's own files beside a database come and go with whoever reads it.
+#[derive(Debug, PartialEq, Eq)]
+struct State {
+    files: Vec<String>,
+    database: Option<String>,
+}
+
+fn state(folder: &Folder) -> State {
+    let entries = std::fs::read_dir(folder.path("")).expect("the folder is read");
+    let names =
+        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    let mut files: Vec<String> =
+        names.filter(|name| !name.ends_with("-wal") && !name.ends_with("-shm")).collect();
+    files.sort();
+    let path = folder.path("claims.db");
+    State { files, database: path.is_file().then(|| dump(&path)) }
+}
+
+/// Asserts that the program refused with one sentence on standard error, which says `words`, and said nothing else.
+#[track_caller]
+fn assert_refused(ran: &Ran, code: i32, words: &str) {
+    let Ran { code: found, out, err } = ran;
+    assert_eq!(*found, code, "\n--- out\n{out}\n--- err\n{err}");
+    assert_eq!(out, "", "nothing on standard output");
+    let sentence = err
+        .strip_prefix("nightly-import: ")
+        .unwrap_or_else(|| panic!("no sentence of the program: {err}"));
+    assert_eq!(sentence.find('\n'), Some(sentence.len() - 1), "one line: {sentence}");
+    assert!(sentence.contains(words), "no \"{words}\" in {sentence}");
+}
+
+/// Runs claims quietly with more arguments, and asserts that it was refused and that nothing was changed.
+#[track_caller]
+fn check(folder: &Folder, more: &[&str], code: i32, words: &str) {
+    let before = state(folder);
+    assert_refused(&run(folder, more), code, words);
+    assert_eq!(state(folder), before, "nothing was changed");
+}
+
+/// The same in a folder where nothing was ever run, and in one where a run is complete.
+#[track_caller]
+fn check_new_and_used(more: &[&str], code: i32, words: &str) {
+    let new = folder(claims(20, |_| None));
+    check(&new, more, code, words);
+    run(&new, &[]).exits(0);
+    new.write("claims.csv", claims(30, |i| Some(format!("new {i}").into_bytes())));
+    check(&new, more, code, words);
+}
+
+#[test]
+fn columns_that_do_not_fit_are_named() {
+    let rows = format!("{}x\n", start_of_row(1));
+    for (header, words) in [
+        (HEADER.replace("cause", "clause"), "column cause is missing: add it to the file"),
+        (
+            HEADER.replace("cause", "clause"),
+            "column clause is unknown: correct its name, or pass --ignore-columns clause",
+        ),
+        (HEADER.replace("cause", "policy_id"), "column policy_id occurs more than once"),
+        (HEADER.replace(',', ";"), "header names none of the columns claim_id, policy_id"),
+    ] {
+        let folder = folder(format!("{header}\n{rows}"));
+        check(&folder, &[], 2, words);
+        check(&folder, &[], 2, "claims.csv: ");
+    }
+    let bare = folder(rows);
+    check(&bare, &[], 2, "pass --no-header if there is none");
+    assert!(
+        !run(&bare, &[]).err.contains("C0000001"),
+        "a first line that is no header is not repeated"
+    );
+}
+
+#[test]
+fn an_input_that_is_not_there_is_for_the_scheduler_to_try_later() {
+    let folder = Folder::new();
+    check(&folder, &[], 9, "claims.csv: there is no such file; check the path");
+}
+
+#[test]
+fn an_input_that_is_no_file_is_refused() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("claims.csv")).expect("a directory");
+    check(&folder, &[], 2, "claims.csv: is a directory; name the files in it");
+    let before = state(&folder);
+    assert_refused(
+        &folder.run(&["run", "claims", "/dev/null", "--quiet"]),
+        2,
+        "/dev/null: is no regular file",
+    );
+    assert_eq!(state(&folder), before);
+}
+
+/// A user whom permissions bind: the superuser becomes `nobody`, and the folder's files become that user's.
+struct Bound {
+    folder: Folder,
+    is_root: bool,
+}
+
+const NOBODY: u32 = 65_534;
+
+impl Bound {
+    fn new(folder: Folder) -> Bound {
+        let is_root = std::fs::metadata("/proc/self").expect("this process").uid() == 0;
+        // The user may not be allowed to enter the folder that the program was built in.
+        std::fs::copy(binary(), folder.path("program")).expect("the program is copied");
+        let bound = Bound { folder, is_root };
+        bound.hand_over();
+        bound
+    }
+
+    /// Makes what is in the folder, and the folder, the user's.
+    fn hand_over(&self) {
+        if self.is_root {
+            let entries = std::fs::read_dir(self.folder.path("")).expect("the folder is read");
+            let paths = entries.map(|entry| entry.expect("an entry").path());
+            for path in paths.chain([self.folder.path("")]) {
+                chown(path, Some(NOBODY), Some(NOBODY)).expect("the superuser gives a file away");
+            }
+        }
+    }
+
+    fn mode(&self, name: &str, mode: u32) {
+        std::fs::set_permissions(self.folder.path(name), PermissionsExt::from_mode(mode))
+            .expect("the mode is set");
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ran {
+        let mut command = Command::new(self.folder.path("program"));
+        command.args(arguments).current_dir(self.folder.path("")).stdin(Stdio::null());
+        if self.is_root {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command.output().expect("the program starts").into()
+    }
+}
+
+const RUN: &[&str] = &["run", "claims", "claims.csv", "--quiet"];
+
+#[test]
+fn an_input_that_may_not_be_read_is_refused() {
+    let bound = Bound::new(folder(claims(20, |_| None)));
+    bound.mode("claims.csv", 0o000);
+    let before = state(&bound.folder);
+    assert_refused(
+        &bound.run(RUN),
+        2,
+        "claims.csv: may not be read; give this user read permission",
+    );
+    bound.mode("claims.csv", 0o600);
+    bound.mode("contracts.csv", 0o000);
+    assert_refused(
+        &bound.run(RUN),
+        2,
+        "contracts.csv: may not be read; give this user read permission",
+    );
+    assert_eq!(state(&bound.folder), before);
+    bound.mode("contracts.csv", 0o600);
+    bound.run(RUN).exits(0);
+}
+
+#[test]
+fn a_target_that_may_not_be_written_is_refused() {
+    let bound = Bound::new(folder(claims(20, |_| None)));
+    bound.mode("", 0o500);
+    let before = state(&bound.folder);
+    assert_refused(&bound.run(RUN), 2, "give this user write permission");
+    assert_eq!(state(&bound.folder), before);
+    bound.mode("", 0o700);
+    bound.run(RUN).exits(0);
+    bound.folder.write("claims.csv", claims(30, |i| Some(format!("new {i}").into_bytes())));
+    let before = state(&bound.folder);
+    for (name, mode, right) in
+        [("claims.db", 0o400, 0o600), ("claims.db.lock", 0o400, 0o600), ("", 0o500, 0o700)]
+    {
+        bound.hand_over();
+        bound.mode(name, mode);
+        let ran = bound.run(RUN);
+        bound.mode(name, right);
+        assert_refused(&ran, 2, "write permission");
+        assert_eq!(state(&bound.folder), before, "{name} with mode {mode:o}");
+    }
+}
+
+#[test]
+fn a_target_that_is_none_is_refused() {
+    for (to, words) in [
+        ("postgres://host/claims", "is no target; give sqlite:PATH"),
+        (
+            "sqlite:none/claims.db",
+            "none: the folder is not there; create it, or name another target",
+        ),
+        ("sqlite:.", ".: is a directory; name a file in it"),
+        ("sqlite:claims.db?cache=shared", "no option of a target is called cache=shared"),
+    ] {
+        check_new_and_used(&["--to", to], 2, words);
+    }
+    let folder = folder(claims(20, |_| None));
+    check(
+        &folder,
+        &["--no-create"],
+        2,
+        "there is no such database, and --no-create forbids to create it",
+    );
+    folder.write(
+        "claims.db",
+        "this is no database, and long enough to be told from an empty one".repeat(20),
+    );
+    let before = std::fs::read(folder.path("claims.db")).expect("the file");
+    assert_refused(&run(&folder, &[]), 4, "is no SQLite database, or a damaged one");
+    assert_eq!(std::fs::read(folder.path("claims.db")).expect("the file"), before);
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused_before_anything_is_done() {
+    for (more, words) in [
+        (&["--workers", "score=0"][..], "score: workers is 0; it must be at least 1"),
+        (
+            &["--workers", "scoer=2"],
+            "no stage is called \"scoer\"; this pipeline has read, validate, score, store",
+        ),
+        (
+            &["--request", "score=5000"],
+            "score: request 5000 is more than buffer 2000; lower the one or raise the other",
+        ),
+        (
+            &["--buffer", "score=50"],
+            "score: claim 100 is more than buffer 50; lower the one or raise the other",
+        ),
+        (&["--batch-size", "50000"], "store: batch-size 50000 is more than buffer 20000"),
+        (&["--batch-size", "0"], "batch-size is 0"),
+        (&["--batch-size", "many"], "invalid value 'many' for '--batch-size <N>'"),
+        (
+            &["--max-errors", "many"],
+            "--max-errors: found many, expected a number like 250 or a share like 0.5%",
+        ),
+        (&["--as-of", "2026-02-30"], "--as-of 2026-02-30: is no date"),
+        (&["--timezone", "Europe/Bonn"], "Europe/Bonn"),
+        (&["--date-format", "DD.MM.YYYY,MM.DD.YYYY"], "can read one text as two different days"),
+        (&["--delimiter", "\""], "delimiter and quote are both"),
+        (&["--rate", "score=0/s"], "give a rate above zero"),
+        (
+            &["--bach-size", "7"],
+            "unexpected argument '--bach-size' found; a similar argument exists: '--batch-size'",
+        ),
+        (&["--decimal"], "a value is required for '--decimal <CHAR>'"),
+    ] {
+        check_new_and_used(more, 2, words);
+    }
+}
+
+#[test]
+fn a_misspelt_setting_is_refused_wherever_it_stands() {
+    let folder = folder(claims(20, |_| None));
+    for (text, words) in [
+        (
+            "bach-size = 7",
+            "import.toml: there is no setting \"bach-size\" for run; did you mean \"batch-size\"?",
+        ),
+        ("batch-size = 7\nworkers = {score = 0}", "score: workers is 0"),
+        ("batch-size = ", "import.toml: line 1"),
+        ("quiet = \"yes\"", "import.toml: \"quiet\" is a switch: write true or false"),
+    ] {
+        folder.write("import.toml", text);
+        check(&folder, &["--config", "import.toml"], 2, words);
+    }
+    check(&folder, &["--config", "none.toml"], 2, "none.toml: the settings file cannot be read");
+    let before = state(&folder);
+    let ran = folder
+        .command(RUN)
+        .env("NIGHTLY_IMPORT_BACH_SIZE", "7")
+        .output()
+        .expect("the program starts");
+    let words = "there is no setting NIGHTLY_IMPORT_BACH_SIZE (environment); did you mean NIGHTLY_IMPORT_BATCH_SIZE?";
+    assert_refused(&ran.into(), 2, words);
+    assert_eq!(state(&folder), before);
+}
+
+#[test]
+fn flag_environment_and_file_are_heard_in_that_order() {
+    let folder = folder(claims(20, |_| None));
+    folder.write("import.toml", "label = \"file\"\nbatch-size = 9\nretry-for = \"1m\"\n");
+    let arguments = [RUN, &["--config", "import.toml", "--label", "flag"]].concat();
+    let ran = folder
+        .command(&arguments)
+        .env("NIGHTLY_IMPORT_LABEL", "env")
+        .env("NIGHTLY_IMPORT_BATCH_SIZE", "8")
+        .output();
+    Ran::from(ran.expect("the program starts")).exits(0);
+    let run = folder.query("SELECT run FROM gegendruck_runs WHERE pipeline = 'claims'");
+    let ran = folder.run(&["status", run.trim()]).exits(0);
+    for line in [
+        "label = flag (from flag)",
+        "batch-size = 8 (from environment)",
+        "retry-for = 1m (from file)",
+    ] {
+        assert!(ran.out.contains(&format!("setting {line}\n")), "no {line} in {}", ran.out);
+    }
+}
+
+#[test]
+fn an_unknown_pipeline_or_command_is_refused() {
+    let folder = Folder::new();
+    let refused = folder.run(&["run", "clams", "claims.csv"]);
+    assert_refused(&refused, 2, "there is no pipeline \"clams\"; there are: claims, contracts");
+    assert_refused(
+        &folder.run(&["rnu", "claims"]),
+        2,
+        "unrecognized subcommand 'rnu'; see nightly-import --help",
+    );
+    assert_refused(
+        &folder.run(&["run", "claims"]),
+        2,
+        "required arguments were not provided: <INPUTS>...",
+    );
+    for command in [&["status"][..], &["inspect"], &["rejects", "list"], &["rejects", "export"]] {
+        assert_refused(
+            &folder.run(command),
+            2,
+            "claims.db: no run was ever started here; check the target",
+        );
+    }
+    assert_eq!(state(&folder).files, [""; 0], "looking creates nothing");
+}
+
+#[test]
+fn a_table_of_another_layout_is_refused() {
+    let folder = folder(claims(20, |_| None));
+    folder.run(&["run", "contracts", "contracts.csv", "--quiet"]).exits(0);
+    folder.query(
+        "CREATE TABLE others (claim_id TEXT PRIMARY KEY, amount REAL, more TEXT NOT NULL) STRICT",
+    );
+    let words = "table others does not fit: ";
+    check(&folder, &["--table", "others"], 2, words);
+    check(&folder, &["--table", "others"], 2, "change the table, or name another one with --table");
+    check(
+        &folder,
+        &["--table", "missing", "--no-create"],
+        2,
+        "there is no table missing; create it, or leave out --no-create",
+    );
+}
+
+#[test]
+fn claims_without_contracts_are_refused_with_the_command_that_imports_them() {
+    let alone = folder(claims(20, |_| None));
+    std::fs::remove_file(alone.path("contracts.csv")).expect("the contracts are taken away");
+    check(
+        &alone,
+        &[],
+        2,
+        "import them first: nightly-import run contracts contracts.csv --to sqlite:",
+    );
+    alone.write("contracts.csv", "policy_id,lines\n");
+    check(&alone, &[], 2, "contracts.csv: columns lines_of_business, valid_from");
+    alone.write("contracts.csv", contracts());
+    run(&alone, &[]).exits(0);
+
+    // Somebody else's database: nothing is imported into it that was not asked for.
+    let foreign = folder(claims(20, |_| None));
+    foreign.write("claims.db", "");
+    foreign.query("CREATE TABLE theirs (a INTEGER)");
+    foreign.query("INSERT INTO theirs VALUES (7)");
+    let words = "import them first: nightly-import run contracts contracts.csv --to sqlite:";
+    check(&foreign, &[], 2, words);
+    check(&foreign, &["--no-create"], 2, "there is no table claims");
+    let ran = run(&foreign, &[]);
+    let command = ran
+        .err
+        .trim_end()
+        .split_once("import them first: nightly-import ")
+        .expect("the command")
+        .1
+        .to_string();
+    let words: Vec<&str> = command.split(' ').collect();
+    foreign.run(&words).exits(0);
+    run(&foreign, &[]).exits(0);
+    assert_eq!((stored(&foreign), foreign.query("SELECT * FROM theirs").as_str()), (20, "7\n"));
+}
+
+#[test]
+fn the_wrong_file_is_stopped_before_anything_is_written() {
+    let wrong = |rows: u64| {
+        let rows = (1..=rows).map(|i| row(i, if i % 3 == 0 { "1.00" } else { "1,00,0" }, "x"));
+        let rows: Vec<String> = rows.map(|row| row.replace("1,00,0", "none")).collect();
+        format!("{HEADER}\n{}\n", rows.join("\n"))
+    };
+    let folder = folder(wrong(1_500));
+    check(&folder, &[], 3, "667 of the first 1000 records would be rejected, the first: ");
+    check(
+        &folder,
+        &[],
+        3,
+        "this looks like the wrong file, nothing was written; nightly-import validate claims shows all",
+    );
+    run(&folder, &["--max-errors", "100%"]).exits(1);
+    assert_eq!(stored(&folder), 500);
+}
+
+#[test]
+fn a_passed_reject_limit_stops_the_run_and_a_higher_one_goes_on() {
+    let folder = folder(claims(4_000, |i| (i > 2_000 && i % 10 == 0).then(|| b"\x01".to_vec())));
+    let ran = run(&folder, &["--batch-size", "500"])
+        .exits(3)
+        .says("STOPPED AT THE REJECT LIMIT")
+        .says("go on with: nightly-import run");
+    let (rejected, read) =
+        ("SELECT rejected FROM gegendruck_runs WHERE pipeline = 'claims'", "SELECT read_records");
+    let rejected = folder.count(rejected);
+    let read = folder.count(&format!("{read} FROM gegendruck_runs WHERE pipeline = 'claims'"));
+    assert!((101..200).contains(&rejected) && read < 4_000, "{rejected} of {read}");
+    assert!(ran.out.contains(&format!("with --max-errors {rejected} or more")), "{}", ran.out);
+    assert_eq!(stored(&folder), read - rejected, "the group that passed the limit is committed");
+    run(&folder, &["--max-errors", "200"]).exits(1);
+    assert_eq!(stored(&folder), 3_800);
+}
+
+#[test]
+fn of_two_runs_at_once_the_second_says_who_has_the_target_and_the_first_is_undisturbed() {
+    let folder = folder(claims(4_000, |_| None));
+    let slow = ["run", "claims", "claims.csv", "--quiet", "--rate", "score=1000/s"];
+    let mut first = folder.start(&slow);
+    let lock = folder.path("claims.db.lock");
+    let claims_run = || {
+        let status =
+            std::fs::read_to_string(folder.path("claims.db.status.json")).unwrap_or_default();
+        status.contains("\"pipeline\":\"claims\"")
+    };
+    while !claims_run() {
+        assert!(first.try_wait().expect("the process is asked").is_none(), "the first run goes on");
+        std::thread::yield_now();
+    }
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
+    let held = format!("of pid {} on {} writes this target since ", first.id(), host.trim());
+    let before = std::fs::read(&lock).expect("the lock");
+    for _ in 0..3 {
+        assert_refused(&run(&folder, &[]), 6, &held);
+        assert_refused(
+            &folder.run(&["run", "contracts", "contracts.csv", "--quiet"]),
+            6,
+            "wait for it, or stop it",
+        );
+    }
+    assert_eq!(std::fs::read(&lock).expect("the lock"), before, "the lock still names its holder");
+    folder.run(&["status"]).exits(0).says(" running ");
+    assert!(
+        first.try_wait().expect("the process is asked").is_none(),
+        "all of that while the first run went on"
+    );
+    assert_eq!(first.wait().expect("the process ends").code(), Some(0));
+    assert_eq!(stored(&folder), 4_000);
+    assert_eq!(
+        folder.count("SELECT count(*) FROM gegendruck_attempts"),
+        2,
+        "contracts and claims, once each"
+    );
+}
+
+#[test]
+fn the_same_content_under_another_name_is_known() {
+    let folder = folder(claims(20, |_| None));
+    run(&folder, &[]).exits(0);
+    std::fs::copy(folder.path("claims.csv"), folder.path("again.csv"))
+        .expect("the input is copied");
+    let before = state(&folder);
+    let again = ["run", "claims", "again.csv", "--quiet"];
+    let ran = folder.run(&again);
+    assert_refused(&ran, 10, "again.csv: the same content was already imported by run ");
+    assert!(ran.err.contains("/claims.csv; --if-done ok takes that for done"), "{}", ran.err);
+    folder.run(&[&again[..], &["--if-done", "ok"]].concat()).exits(0).says("already done by run ");
+    run(&folder, &[]).exits(0).says("already done by run ");
+    assert_eq!(state(&folder), before);
+}
+
+#[test]
+fn a_table_that_is_gone_or_empty_does_not_balance() {
+    for complete in [true, false] {
+        for (damage, words) in
+            [("DROP TABLE claims", "there is no such table now"), ("DELETE FROM claims", "empty")]
+        {
+            let folder = folder(claims(30, |_| None));
+            if complete {
+                run(&folder, &[]).exits(0);
+            } else {
+                killed_after_commit(&folder, 2, &["--batch-size", "10"]);
+            }
+            folder.query(damage);
+            check(&folder, &[], 8, words);
+        }
+    }
+}
+
+#[test]
+fn rows_of_somebody_else_make_the_run_not_balance() {
+    let folder = folder(claims(30, |_| None));
+    killed_after_commit(&folder, 2, &["--batch-size", "10"]);
+    folder.query(
+        "CREATE TRIGGER more AFTER INSERT ON claims WHEN NEW.claim_id = 'C0000025' BEGIN \
+         INSERT INTO claims SELECT 'X1', policy_id, loss_date, reported_at, line_of_business, cause, postal_code, amount, \
+         currency, description, score, decision, reasons, payable FROM claims LIMIT 1; END",
+    );
+    run(&folder, &[]).exits(8).says("new rows, expected").says("somebody else writes it");
+}
+
+#[test]
+fn outputs_that_nobody_reads_do_no_harm() {
+    for closed in ["out", "err", "both"] {
+        let folder = folder(claims(2_000, |_| None));
+        let mut command =
+            folder.command(&["run", "claims", "claims.csv", "--report-interval", "1ms"]);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        if closed != "err" {
+            drop(child.stdout.take());
+        }
+        if closed != "out" {
+            drop(child.stderr.take());
+        }
+        assert_eq!(
+            child.wait_with_output().expect("the program ends").status.code(),
+            Some(0),
+            "closed: {closed}"
+        );
+        assert_eq!(stored(&folder), 2_000);
+        for words in [
+            &["status"][..],
+            &["inspect"],
+            &["rejects", "list"],
+            &["rejects", "export"],
+            &["pipelines"],
+            &["generate", "claims", "--rows", "9"],
+        ] {
+            let mut child =
+                folder.command(words).stdout(Stdio::piped()).spawn().expect("the program starts");
+            drop(child.stdout.take());
+            let code = child.wait().expect("the program ends").code();
+            assert_eq!(code, Some(0), "{words:?}");
+        }
+    }
+}
+
+/// Runs with `--summary`, and asserts that the file is whole, private, and agrees with the exit code.
+#[track_caller]
+fn check_summary(folder: &Folder, more: &[&str], code: i32) -> Value {
+    let path = folder.path("summary.json");
+    drop(std::fs::remove_file(&path));
+    let ran = folder
+        .run(&[&["run", "claims"][..], more, &["--quiet", "--summary", "summary.json"]].concat())
+        .exits(code);
+    let bytes =
+        std::fs::read(&path).unwrap_or_else(|error| panic!("{more:?}: {error}: {}", ran.err));
+    let summary: Value = serde_json::from_slice(&bytes).expect("the summary is JSON");
+    assert_eq!((&summary["schema"], &summary["exit"]), (&1.into(), &code.into()), "{more:?}");
+    assert_eq!(std::fs::metadata(&path).expect("the summary").mode() & 0o777, 0o600);
+    assert!(!folder.path("summary.json.tmp").exists());
+    if code > 1 {
+        let message = summary["message"].as_str().expect("why");
+        assert!(!message.is_empty() && !message.contains('\n'), "{message}");
+        assert!(
+            ran.out.contains(message) || ran.err.contains(message),
+            "the summary says what was printed"
+        );
+    }
+    summary
+}
+
+#[test]
+fn a_summary_is_written_whatever_happens() {
+    let folder = folder(claims(30, |i| (i == 4).then(|| b"\x01".to_vec())));
+    check_summary(&folder, &["none.csv"], 9);
+    check_summary(&folder, &["claims.csv", "--bach-size", "7"], 2);
+    check_summary(&folder, &["claims.csv", "--workers", "score=0"], 2);
+    check_summary(&folder, &["claims.csv", "--config", "none.toml"], 2);
+    check_summary(&folder, &["contracts.csv"], 2);
+    let summary = check_summary(&folder, &["claims.csv", "--max-errors", "0"], 3);
+    assert_eq!(summary["total"]["rejected"], 1);
+    let summary = check_summary(&folder, &["claims.csv"], 1);
+    assert_eq!((&summary["total"]["read"], &summary["total"]["stored"]), (&30.into(), &29.into()));
+    assert_eq!(
+        (&summary["attempts"], &summary["rejects"][0]["kind"]),
+        (&2.into(), &"control_character".into())
+    );
+    check_summary(&folder, &["claims.csv"], 1);
+    folder.write("copy.csv", std::fs::read(folder.path("claims.csv")).expect("the input"));
+    check_summary(&folder, &["copy.csv"], 10);
+    folder.query("DELETE FROM claims");
+    check_summary(&folder, &["claims.csv"], 8);
+    folder.query("DELETE FROM gegendruck_target");
+    check_summary(&folder, &["claims.csv"], 4);
+    let clean = crate::claims::folder(claims(30, |_| None));
+    let summary = check_summary(&clean, &["claims.csv"], 0);
+    assert_eq!(summary["message"], Value::Null);
+    let other = crate::claims::folder(claims(30, |_| None));
+    killed_after_commit(&other, 2, &["--batch-size", "10"]);
+    check_summary(&other, &["claims.csv", "--on-conflict", "skip"], 7);
+}
+
+#[test]
+fn created_files_are_their_owners_only() {
+    let folder = folder(claims(3_000, |i| (i == 4).then(|| b"\x01".to_vec())));
+    for name in ["claims.csv", "contracts.csv"] {
+        std::fs::set_permissions(folder.path(name), PermissionsExt::from_mode(0o644))
+            .expect("the mode is set");
+    }
+    let more = ["--summary", "summary.json", "--trace-calls", "trace", "--rate", "score=4000/s"];
+    let mut command = folder.command(&[RUN, &more[..]].concat());
+    let mut child =
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
+    let wal = folder.path("claims.db-wal");
+    while !wal.exists() && child.try_wait().expect("the process is asked").is_none() {
+        std::thread::yield_now();
+    }
+    assert_eq!(mode(&wal), 0o600, "while it runs");
+    assert_eq!(child.wait().expect("the process ends").code(), Some(1));
+    folder.run(&["rejects", "export", "--out", "rejects.csv"]).exits(0);
+    folder.run(&["generate", "claims", "--rows", "9", "--out", "generated.csv"]).exits(0);
+    let files = state(&folder).files;
+    let created =
+        files.iter().filter(|name| !["claims.csv", "contracts.csv"].contains(&name.as_str()));
+    let created: Vec<_> = created.collect();
+    assert_eq!(created.len(), 7, "{created:?}");
+    for name in created {
+        assert_eq!(mode(&folder.path(name)), 0o600, "{name}");
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).map_or(0, |found| found.mode() & 0o777)
+}
+
+/// A text that is in no field but those of refused records, in the column at `index`.
+fn secret(index: usize) -> String {
+    format!("Zq{index}Geheim")
+}
+
+#[test]
+fn no_value_of_a_refused_record_is_printed() {
+    let mut input = format!("{HEADER}\n");
+    let plain = start_of_row(1) + "x";
+    let fields: Vec<&str> = plain.split(',').collect();
+    for i in 1..=200 {
+        input.push_str(&format!("{}x\n", start_of_row(i)));
+    }
+    for index in 0..fields.len() {
+        let mut row: Vec<String> = fields.iter().map(|field| field.to_string()).collect();
+        row[0] = format!("C{:07}", 300 + index);
+        row[index] = secret(index) + if index == 9 { "\x01" } else { "" };
+        if index == 5 {
+            row[index] = secret(index).repeat(20);
+        }
+        input.push_str(&(row.join(",") + "\n"));
+    }
+    // A key that exists, text after a quote, a missing field, a quote that is never closed.
+    input.push_str(&format!("{}{}\n", start_of_row(1), secret(10)));
+    input.push_str(&format!("{}\"{}\"{}\n", start_of_row(320), secret(11), secret(12)));
+    input.push_str(&format!("C0000321,{}\n", secret(13)));
+    input.push_str(&format!("{}\"{}\n", start_of_row(322), secret(14)));
+    let folder = folder(input);
+    let arguments = [
+        "run",
+        "claims",
+        "claims.csv",
+        "--verbose",
+        "--report-interval",
+        "1ms",
+        "--summary",
+        "summary.json",
+    ];
+    let ran = folder.run(&arguments).exits(1);
+    // The postal code is the one column that is refused for its form alone: all fifteen are.
+    assert_eq!(folder.count("SELECT count(*) FROM gegendruck_rejects"), 14, "{}", ran.out);
+    let mut printed = ran.out + &ran.err;
+    printed += &std::fs::read_to_string(folder.path("summary.json")).expect("the summary");
+    printed += &std::fs::read_to_string(folder.path("claims.db.status.json")).expect("the status");
+    for command in [
+        &["status"][..],
+        &["status", "--json"],
+        &["inspect"],
+        &["rejects", "list"],
+        &["validate", "claims", "claims.csv"],
+        &["validate", "claims", "claims.csv", "--json"],
+        &["plan", "claims", "claims.csv"],
+        &["run", "claims", "claims.csv", "--log-format", "json"],
+    ] {
+        let ran = folder.run(command);
+        printed += &(ran.out + &ran.err);
+    }
+    let details = folder.query("SELECT detail FROM gegendruck_rejects");
+    for text in [&printed, &details] {
+        let leak = text.lines().find(|line| line.contains("Geheim") || line.contains("C0000001"));
+        assert_eq!(leak, None);
+    }
+    let export = folder.run(&["rejects", "export"]).exits(0);
+    assert!(
+        (0..15).all(|index| export.out.contains(&secret(index))),
+        "what was asked for is there"
+    );
+}
+
+#[test]
+fn the_log_names_input_and_target_first_and_then_the_run() {
+    let folder = folder(claims(20, |_| None));
+    let ran = folder.run(&["run", "claims", "claims.csv"]).exits(0);
+    let mut lines = BufReader::new(ran.err.as_bytes()).lines().map(|line| line.expect("text"));
+    let (input, to) = (folder.path("claims.csv"), folder.path("claims.db"));
+    let first = lines.next().expect("a line");
+    let words = format!(
+        "{} -> sqlite:{} (new database created), table claims",
+        input.display(),
+        to.display()
+    );
+    assert!(first.ends_with(&words), "{first}");
+    assert!(lines.next().expect("a line").contains("contracts first: importing contracts.csv"));
+}
+
+#[test]
+fn inputs_with_their_columns_in_another_order_are_one_run_and_their_rejects_have_no_header() {
+    let folder = folder(claims(20, |i| (i == 4).then(|| b"\x01".to_vec())));
+    let other = start_of_row(30).replacen("C0000030,P0000", "P0000,C0000030", 1);
+    let header = HEADER.replacen("claim_id,policy_id", "policy_id,claim_id", 1);
+    folder.write("more.csv", format!("{header}\n{other}x\n"));
+    folder.run(&["run", "claims", "claims.csv", "more.csv", "--quiet"]).exits(1);
+    assert_eq!(stored(&folder), 20);
+    let ran = folder.run(&["rejects", "export"]).exits(0);
+    assert!(ran.err.contains("the inputs have different header lines"), "{}", ran.err);
+    assert_eq!(ran.out, format!("1,{}\x01\n", start_of_row(4)));
+}
