@@ -87,6 +87,8 @@ pub struct Progress<'a> {
     pub filtered: &'a Filtered,
     /// Where its inputs can go on after it.
     pub checkpoints: &'a [Checkpoint],
+    /// Rows that it added to the table.
+    pub added: u64,
 }
 
 /// Checks the fence, locks the run's row, and counts the commit. Gives the number of commits of the run, this one included.
@@ -232,7 +234,7 @@ pub async fn write_progress(
     let tally = progress.tally;
     let row = sqlx::query(
         "UPDATE gegendruck_runs SET read_records = read_records + ?, stored = stored + ?, updated = updated + ?, \
-         rejected = rejected + ?, filtered = filtered + ?, duplicate = duplicate + ? WHERE run = ? RETURNING read_records, \
+         rejected = rejected + ?, filtered = filtered + ?, duplicate = duplicate + ?, added = added + ? WHERE run = ? RETURNING read_records, \
          (SELECT sum(record - start_record) FROM gegendruck_inputs i WHERE i.run = gegendruck_runs.run) AS passed",
     )
     .bind(int(tally.read))
@@ -241,6 +243,7 @@ pub async fn write_progress(
     .bind(int(tally.rejected))
     .bind(int(tally.filtered))
     .bind(int(tally.duplicate))
+    .bind(int(progress.added))
     .bind(&ticket.run)
     .fetch_one(connection)
     .await
@@ -253,6 +256,63 @@ pub async fn write_progress(
             .unbalanced(format!("{read} records were read, the inputs' progress says {passed}")));
     }
     Ok(())
+}
+
+/// Rows that the table must have above a row number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddedRows {
+    /// The highest row number when the run began.
+    pub floor: i64,
+    /// Rows that were added since, by this run over all its attempts, and by others that were begun or gone on with meanwhile.
+    pub expected: u64,
+}
+
+/// Notes, in the run's first commit, the highest row number that the table had before it. Later it stays as it is.
+///
+/// # Errors
+/// The database failed.
+///
+/// # Cancel safety
+/// Part of a transaction: dropped, the transaction must be rolled back.
+pub async fn note_floor(
+    connection: &mut SqliteConnection,
+    ticket: &Ticket,
+    highest: i64,
+) -> Result<(), LedgerError> {
+    sqlx::query(
+        "UPDATE gegendruck_runs SET floor = ?1, added_before = (SELECT sum(added) FROM gegendruck_runs o \
+         WHERE o.table_name = gegendruck_runs.table_name COLLATE NOCASE) \
+         WHERE run = ?2 AND epoch = ?3 AND floor IS NULL AND commits = 1",
+    )
+    .bind(highest)
+    .bind(&ticket.run)
+    .bind(ticket.epoch)
+    .execute(connection)
+    .await
+    .map_err(ticket.failed("noting the table's rows"))?;
+    Ok(())
+}
+
+/// The rows that the table must have gained since the run began; `None` if that was not noted.
+///
+/// # Errors
+/// The database failed.
+///
+/// # Cancel safety
+/// Only reads.
+pub async fn added_rows(
+    connection: &mut SqliteConnection,
+    ticket: &Ticket,
+) -> Result<Option<AddedRows>, LedgerError> {
+    let rows: Option<(i64, i64)> = sqlx::query_as(
+        "SELECT floor, (SELECT sum(added) FROM gegendruck_runs o WHERE o.table_name = r.table_name COLLATE NOCASE) - added_before \
+         FROM gegendruck_runs r WHERE run = ? AND floor IS NOT NULL",
+    )
+    .bind(&ticket.run)
+    .fetch_optional(connection)
+    .await
+    .map_err(ticket.failed("reading the table's rows"))?;
+    Ok(rows.map(|(floor, expected)| AddedRows { floor, expected: expected.unsigned_abs() }))
 }
 
 /// Completes the run: checks that all inputs were read to their end and that all counts agree, and sets the exit code (0, or 1

@@ -45,7 +45,8 @@ mod tests;
 
 pub use attempt::{Attempt, Mark, RunSpec};
 pub use commit::{
-    Progress, Ticket, commits, complete, fence, totals, write_progress, write_rejects,
+    AddedRows, Progress, Ticket, added_rows, commits, complete, fence, note_floor, totals,
+    write_progress, write_rejects,
 };
 pub use decision::{Accept, Decision, Done, GoOn, PipelineIdentity, ResumePoint};
 pub use error::{LedgerError, LookUpError, Refusal};

@@ -283,9 +283,20 @@ impl Past {
         let unfinished = |known: &Known| self.is_unfinished(known) && into_table(known);
         let complete = |known: &Known| !self.is_unfinished(known) && into_table(known);
 
+        // The very file that a run has begun with, and nothing of it was settled: to that run it is this input and no other,
+        // however much of it is equal to one that was read before it.
+        let own = |known: &Known| {
+            unfinished(known)
+                && !known.has_records()
+                && known.file.path == file.path
+                && known.file.is_unchanged(file)
+        };
+        let own = self.latest(own).next().map(|(_, known)| known.run);
+
         // Equal to an unfinished input, by content.
         let mut equal: Vec<(usize, &Known)> = self
             .latest(|known| unfinished(known) && known.has_records() && begins_with(known))
+            .filter(|(_, known)| Some(known.run) != own)
             .collect();
         equal
             .sort_by_key(|(_, known)| (known.file.size != file.size, known.file.path != file.path));
@@ -294,22 +305,27 @@ impl Past {
         {
             return self.go_on(*index, known, print.clone(), file, accept);
         }
-        // The same path, and other content or nothing settled yet.
-        let named = |known: &Known| {
-            let moved = known.file.path.file_name() == file.path.file_name()
-                && known.file.size == file.size;
-            known.file.path == file.path || (!known.has_records() && moved)
+        // The same path, or else the same name and size, and other content or nothing settled yet.
+        let here = |known: &Known| unfinished(known) && known.file.path == file.path;
+        let moved = |known: &Known| {
+            unfinished(known)
+                && !known.has_records()
+                && known.file.path.file_name() == file.path.file_name()
+                && known.file.size == file.size
         };
-        if let Some((index, known)) = self.latest(|known| unfinished(known) && named(known)).next()
-        {
-            return self.other_content(index, known, print(known).cloned(), file);
-        }
+        let named = self.latest(here).next().or_else(|| self.latest(moved).next());
         // Equal to a complete input.
         let whole = |known: &Known| known.at.byte == file.size && begins_with(known);
         let told = |known: &Known| known.has_records() || known.file.path == file.path;
-        if let Some((known, _)) =
-            self.latest(|known| complete(known) && whole(known) && told(known)).next()
-        {
+        let done = self.latest(|known| complete(known) && whole(known) && told(known)).next();
+        // A run that has settled nothing of its only input has no claim on it once it was imported under another name.
+        let alone = |of: &Known| self.known.iter().filter(|known| known.run == of.run).count() == 1;
+        let idle = |known: &Known| !known.has_records() && alone(known);
+        let imported = done.is_some_and(|(_, known)| known.has_records());
+        if let Some((index, known)) = named.filter(|(_, known)| !(imported && idle(known))) {
+            return self.other_content(index, known, print(known).cloned(), file);
+        }
+        if let Some((known, _)) = done {
             return Ok(Found::Done { known, file: file.clone() });
         }
         // Equal to an unfinished input of another table.
@@ -391,11 +407,7 @@ impl Past {
             "{} has grown from {expected} to {found} bytes: accepted",
             file.path.display()
         ));
-        let point = if known.complete {
-            self.after_growth(known, print, file)?
-        } else {
-            known.point(file, print)
-        };
+        let point = self.after_growth(known, print, file)?;
         Ok(Found::Unfinished { known: index, point, accepted })
     }
 
@@ -434,7 +446,7 @@ impl Past {
         Err(Refusal::InputReplaced { path, run, committed }.into())
     }
 
-    /// Where the added part of a complete input begins.
+    /// Where the part begins that is not committed of an input that has grown.
     ///
     /// The last record may have had no line end when it was taken: then the line end belongs to it, and anything else means that
     /// the record itself has grown.

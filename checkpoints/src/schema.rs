@@ -68,7 +68,10 @@ CREATE TABLE gegendruck_runs (
   updated INTEGER NOT NULL,
   rejected INTEGER NOT NULL,
   filtered INTEGER NOT NULL,
-  duplicate INTEGER NOT NULL
+  duplicate INTEGER NOT NULL,
+  added INTEGER NOT NULL DEFAULT 0, -- rows that it added to its table
+  floor INTEGER,                   -- highest row number in the table before it, where new rows get higher ones
+  added_before INTEGER             -- rows that all runs had added to the table then
 ) STRICT;
 ",
     },

@@ -132,7 +132,8 @@ impl World {
                 .unwrap();
         }
         let filtered = Filtered::default();
-        let progress = Progress { tally: &tally, filtered: &filtered, checkpoints: &[checkpoint] };
+        let progress =
+            Progress { tally: &tally, filtered: &filtered, checkpoints: &[checkpoint], added: 0 };
         write_progress(&mut connection, ticket, progress).await.unwrap();
         sqlx::query("COMMIT").execute(&mut connection).await.unwrap();
     }
@@ -277,6 +278,79 @@ fn an_unfinished_input_is_known_by_its_content() {
         Accept::default(),
         "a.csv and b.csv have the same content",
     );
+}
+
+#[test]
+fn inputs_of_one_run_that_begin_alike_are_gone_on_with_each_where_it_was() {
+    run(async {
+        let world = World::new();
+        let longer = lines('a', 6) + &lines('b', 6);
+        let paths = [world.write("a.csv", &lines('a', 10)), world.write("b.csv", &longer)];
+        let (_ledger, ticket, mut inputs) = world.start(&paths, Accept::default()).await;
+        let says = async || world.says(&pipeline(), &paths, Accept::default()).await;
+        world.commit(&ticket, &mut inputs[0], 4).await;
+        assert!(says().await.starts_with("go on 0:a.csv@5 1:b.csv@1"), "{}", says().await);
+        world.commit(&ticket, &mut inputs[0], 6).await;
+        assert!(says().await.starts_with("go on 0:a.csv@end 1:b.csv@1"), "{}", says().await);
+        world.commit(&ticket, &mut inputs[1], 5).await;
+        assert!(says().await.starts_with("go on 0:a.csv@end 1:b.csv@6"), "{}", says().await);
+    });
+}
+
+#[test]
+fn inputs_of_the_same_name_and_size_are_gone_on_with_each_as_itself() {
+    run(async {
+        let world = World::new();
+        for folder in ["one", "two"] {
+            std::fs::create_dir(world.path(folder)).unwrap();
+        }
+        let paths =
+            [world.write("one/a.csv", &lines('a', 10)), world.write("two/a.csv", &lines('b', 10))];
+        let (_ledger, _, _) = world.start(&paths, Accept::default()).await;
+        let said = world.says(&pipeline(), &paths, Accept::default()).await;
+        assert!(said.starts_with("go on 0:a.csv@1 1:a.csv@1"), "{said}");
+    });
+}
+
+#[test]
+fn what_was_imported_under_another_name_is_done_although_a_run_had_begun_with_it() {
+    run(async {
+        let world = World::new();
+        let first = world.write("a.csv", &lines('a', 10));
+        let (_ledger, _, _) = world.start(std::slice::from_ref(&first), Accept::default()).await;
+        let copy = world.write("b.csv", &lines('a', 10));
+        let (_ledger, ticket, mut inputs) = world.start(&[copy], Accept::default()).await;
+        world.commit(&ticket, &mut inputs[0], 10).await;
+        world.complete(&ticket).await;
+        let said = world.says(&pipeline(), &[first], Accept::default()).await;
+        assert!(said.starts_with("done (a.csv by exit 0 as b.csv)"), "{said}");
+    });
+}
+
+#[test]
+fn a_record_that_was_committed_without_its_rest_is_not_gone_on_with() {
+    run(async {
+        let world = World::new();
+        let path = world.write("a.csv", "a000\na001\na0");
+        let paths = std::slice::from_ref(&path);
+        let (_ledger, ticket, mut inputs) = world.start(paths, Accept::default()).await;
+        world.commit(&ticket, &mut inputs[0], 2).await;
+        let mut cut = inputs[0].clone();
+        cut.fingerprint.update(b"a0");
+        let text = format!("{:032x}", cut.fingerprint.value());
+        world
+            .execute(&format!(
+                "UPDATE gegendruck_inputs SET byte = 12, record = 4, line = 4, fingerprint = '{text}'; \
+                 UPDATE gegendruck_runs SET read_records = 3, stored = 3"
+            ))
+            .await;
+        std::fs::write(&path, "a000\na001\na002\na003\n").unwrap();
+        let said = world.says(&pipeline(), paths, GROWN).await;
+        assert!(said.starts_with("a.csv: has grown inside its last record"), "{said}");
+        std::fs::write(&path, "a000\na001\na0\na003\n").unwrap();
+        let said = world.says(&pipeline(), paths, GROWN).await;
+        assert!(said.starts_with("go on 0:a.csv@4"), "{said}");
+    });
 }
 
 #[test]
@@ -556,7 +630,7 @@ fn c25_a_damaged_ledger_is_refused_and_left_as_it_is() {
         (
             "INSERT INTO gegendruck_runs SELECT 'twin', 2, pipeline, rules, table_name, dialect, mapping, conflict, label, as_of, \
              contracts_run, created_target, state, epoch, commits, started, finished, exit_code, read_records, stored, updated, \
-             rejected, filtered, duplicate FROM gegendruck_runs; \
+             rejected, filtered, duplicate, added, floor, added_before FROM gegendruck_runs; \
              INSERT INTO gegendruck_attempts SELECT 'twin', attempt, started, heartbeat, ended, exit_code, commits, host, pid, \
              user_name, version, settings FROM gegendruck_attempts; \
              INSERT INTO gegendruck_inputs SELECT 'twin', input, path, device, inode, size, mtime, ctime, start_byte, start_record, \
@@ -715,8 +789,12 @@ fn progress_never_goes_back_and_agrees_with_the_counts() {
                 Checkpoint { at, fingerprint: 1, lines: Lines::default(), complete: false };
             let tally = Tally { read, stored: read, ..Tally::default() };
             let filtered = Filtered::default();
-            let progress =
-                Progress { tally: &tally, filtered: &filtered, checkpoints: &[checkpoint] };
+            let progress = Progress {
+                tally: &tally,
+                filtered: &filtered,
+                checkpoints: &[checkpoint],
+                added: 0,
+            };
             let mut connection = world.connect().await;
             sqlx::query("BEGIN IMMEDIATE").execute(&mut connection).await.unwrap();
             fence(&mut connection, &ticket).await.unwrap();
@@ -812,7 +890,8 @@ fn c16_offsets_pass_four_gibibytes() {
         };
         let tally = Tally { read: records, duplicate: records, ..Tally::default() };
         let filtered = Filtered::default();
-        let progress = Progress { tally: &tally, filtered: &filtered, checkpoints: &[checkpoint] };
+        let progress =
+            Progress { tally: &tally, filtered: &filtered, checkpoints: &[checkpoint], added: 0 };
         let mut connection = world.connect().await;
         write_progress(&mut connection, &ticket, progress).await.unwrap();
 
@@ -826,7 +905,8 @@ fn c16_offsets_pass_four_gibibytes() {
         };
         let checkpoint = Checkpoint { at: end, complete: true, ..checkpoint };
         let tally = Tally { read: 1_000, stored: 1_000, ..Tally::default() };
-        let progress = Progress { tally: &tally, filtered: &filtered, checkpoints: &[checkpoint] };
+        let progress =
+            Progress { tally: &tally, filtered: &filtered, checkpoints: &[checkpoint], added: 0 };
         write_progress(&mut connection, &ticket, progress).await.unwrap();
         let run = ledger.run(ticket.run()).await.unwrap();
         assert_eq!((run.tally.read, run.inputs[0].at), (records + 1_000, end));

@@ -18,9 +18,16 @@ use crate::generate::{FaultKind, FaultKindError, Share, ShareError};
 
 /// Imports files into a database: goes on after a crash where it was, and names the bottleneck.
 #[derive(Debug, Parser)]
-#[command(name = "nightly-import", version, args_override_self = true, disable_help_subcommand = true)]
-#[command(after_help = "Exit codes: 0 complete, 1 complete with rejects, 2 usage, 3 reject limit, 4 failed, 5 interrupted, \
-    6 held by another run, 7 not what the checkpoint describes, 8 does not balance, 9 no input, 10 known content, 70 internal")]
+#[command(
+    name = "nightly-import",
+    version,
+    args_override_self = true,
+    disable_help_subcommand = true
+)]
+#[command(
+    after_help = "Exit codes: 0 complete, 1 complete with rejects, 2 usage, 3 reject limit, 4 failed, 5 interrupted, \
+    6 held by another run, 7 not what the checkpoint describes, 8 does not balance, 9 no input, 10 known content, 70 internal"
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -182,13 +189,23 @@ pub struct DialectArgs {
     #[arg(long, env = "NIGHTLY_IMPORT_TRAILING_DELIMITER")]
     pub trailing_delimiter: bool,
     /// Columns of the file to leave out.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', env = "NIGHTLY_IMPORT_IGNORE_COLUMNS")]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        env = "NIGHTLY_IMPORT_IGNORE_COLUMNS"
+    )]
     pub ignore_columns: Vec<String>,
     /// Most bytes in one record.
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = size, env = "NIGHTLY_IMPORT_MAX_RECORD_BYTES")]
     pub max_record_bytes: Bytes,
     /// Most lines in one record.
-    #[arg(long, value_name = "N", default_value_t = 1_000, env = "NIGHTLY_IMPORT_MAX_RECORD_LINES")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1_000,
+        env = "NIGHTLY_IMPORT_MAX_RECORD_LINES"
+    )]
     pub max_record_lines: u32,
 }
 
@@ -205,7 +222,13 @@ pub struct ValueArgs {
     #[arg(long, value_name = "CHAR", env = "NIGHTLY_IMPORT_THOUSANDS")]
     pub thousands: Option<char>,
     /// Format of dates, such as DD.MM.YYYY (repeatable; ambiguous lists are refused).
-    #[arg(long, value_name = "FORMAT", default_value = "YYYY-MM-DD", value_delimiter = ',', env = "NIGHTLY_IMPORT_DATE_FORMAT")]
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "YYYY-MM-DD",
+        value_delimiter = ',',
+        env = "NIGHTLY_IMPORT_DATE_FORMAT"
+    )]
     pub date_format: Vec<String>,
     /// Zone of times without an offset, such as Europe/Berlin; without it they are rejects.
     #[arg(long, value_name = "ZONE", env = "NIGHTLY_IMPORT_TIMEZONE")]
@@ -443,7 +466,9 @@ fn size(text: &str) -> Result<Bytes, String> {
         "g" | "gb" | "gib" => 1 << 30,
         _ => return Err("give a size such as 64M, 8K or a number of bytes".into()),
     };
-    let number: u64 = digits.parse().map_err(|_| "give a size such as 64M, 8K or a number of bytes".to_string())?;
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "give a size such as 64M, 8K or a number of bytes".to_string())?;
     match number.checked_mul(unit) {
         Some(0) | None => Err("the size must be between 1 byte and 16 EiB".into()),
         Some(bytes) => Ok(Bytes(bytes)),
@@ -460,13 +485,16 @@ fn duration(text: &str) -> Result<Duration, String> {
         "h" => 3600.0,
         _ => return Err("give a time with its unit, such as 500ms, 2s, 15m or 1h".into()),
     };
-    let number: f64 = digits.parse().map_err(|_| "give a time such as 500ms, 2s, 15m or 1h".to_string())?;
+    let number: f64 =
+        digits.parse().map_err(|_| "give a time such as 500ms, 2s, 15m or 1h".to_string())?;
     Duration::try_from_secs_f64(number * seconds).map_err(|_| "the time is out of range".into())
 }
 
 fn split_name(text: &str) -> Result<(String, &str), String> {
     match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name.to_string(), value)),
+        Some((name, value)) if !name.is_empty() && !value.is_empty() => {
+            Ok((name.to_string(), value))
+        }
         _ => Err("give the stage's name and a value, such as score=4".into()),
     }
 }
@@ -496,7 +524,8 @@ fn rate(text: &str) -> Result<(String, f64), String> {
 }
 
 fn fault(text: &str) -> Result<(FaultKind, Share), String> {
-    let (kind, share) = split_name(text).map_err(|_| "give a kind and a share, such as nul_byte=0.5%".to_string())?;
+    let (kind, share) = split_name(text)
+        .map_err(|_| "give a kind and a share, such as nul_byte=0.5%".to_string())?;
     let kind = kind.parse().map_err(|error: FaultKindError| error.to_string())?;
     Ok((kind, share.parse().map_err(|error: ShareError| error.to_string())?))
 }
@@ -550,7 +579,9 @@ impl Settings {
         let Some(definition) = command.find_subcommand(name) else { return Settings::default() };
         let mut all = BTreeMap::new();
         for argument in definition.get_arguments() {
-            let (Some(long), id) = (argument.get_long(), argument.get_id().as_str()) else { continue };
+            let (Some(long), id) = (argument.get_long(), argument.get_id().as_str()) else {
+                continue;
+            };
             let Ok(Some(raw)) = sub.try_get_raw(id) else { continue };
             let value = raw.map(|value| value.to_string_lossy()).collect::<Vec<_>>().join(",");
             let named = |all: &[OsString]| {
@@ -587,8 +618,9 @@ pub enum ParseError {
 /// The settings of a file as arguments.
 fn settings(path: &std::path::Path, command: &str) -> Result<Vec<OsString>, Refused> {
     let shown = path.display();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Refused::usage(format!("{shown}: the settings file cannot be read: {error}")))?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Refused::usage(format!("{shown}: the settings file cannot be read: {error}"))
+    })?;
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
         let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
         Refused::usage(format!("{shown}: line {line}: {}", error.message()))
@@ -597,10 +629,15 @@ fn settings(path: &std::path::Path, command: &str) -> Result<Vec<OsString>, Refu
     let sub = definition.find_subcommand(command).expect("the command was parsed");
     let mut arguments = Vec::new();
     for (key, value) in table {
-        let Some(argument) = sub.get_arguments().find(|argument| argument.get_long() == Some(key.as_str())) else {
+        let Some(argument) =
+            sub.get_arguments().find(|argument| argument.get_long() == Some(key.as_str()))
+        else {
             let known: Vec<_> = sub.get_arguments().filter_map(clap::Arg::get_long).collect();
-            let hint = nearest(&key, &known).map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
-            return Err(Refused::usage(format!("{shown}: there is no setting \"{key}\" for {command}{hint}")));
+            let hint = nearest(&key, &known)
+                .map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
+            return Err(Refused::usage(format!(
+                "{shown}: there is no setting \"{key}\" for {command}{hint}"
+            )));
         };
         if argument.get_env().is_some_and(|name| std::env::var_os(name).is_some()) {
             continue;
@@ -673,14 +710,19 @@ fn unknown_environment() -> Result<(), Refused> {
     let mut known: Vec<String> = Vec::new();
     for sub in command.get_subcommands() {
         for sub in std::iter::once(sub).chain(sub.get_subcommands()) {
-            known.extend(sub.get_arguments().filter_map(|a| a.get_env()).map(|name| name.to_string_lossy().into_owned()));
+            known.extend(
+                sub.get_arguments()
+                    .filter_map(|a| a.get_env())
+                    .map(|name| name.to_string_lossy().into_owned()),
+            );
         }
     }
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
         if name.starts_with(PREFIX) && !known.contains(&name) {
             let names: Vec<_> = known.iter().map(String::as_str).collect();
-            let hint = nearest(&name, &names).map_or(String::new(), |near| format!("; did you mean {near}?"));
+            let hint = nearest(&name, &names)
+                .map_or(String::new(), |near| format!("; did you mean {near}?"));
             return Err(Refused::usage(format!("there is no setting {name} (environment){hint}")));
         }
     }

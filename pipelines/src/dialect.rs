@@ -44,10 +44,16 @@ pub fn dialect(arguments: &DialectArgs) -> Result<Dialect, Refused> {
 /// Flags that cannot be true together.
 pub fn formats(arguments: &ValueArgs) -> Result<Formats, Refused> {
     let usage = |error: &dyn std::fmt::Display| Refused::usage(error.to_string());
-    let numbers = NumberFormat::new(arguments.decimal, arguments.thousands).map_err(|error| usage(&error))?;
+    let numbers =
+        NumberFormat::new(arguments.decimal, arguments.thousands).map_err(|error| usage(&error))?;
     let patterns: Vec<_> = arguments.date_format.iter().map(String::as_str).collect();
     let dates = DateFormats::new(&patterns).map_err(|error| usage(&error))?;
-    let zone = arguments.timezone.as_deref().map(TimeZone::get).transpose().map_err(|error| usage(&error))?;
+    let zone = arguments
+        .timezone
+        .as_deref()
+        .map(TimeZone::get)
+        .transpose()
+        .map_err(|error| usage(&error))?;
     let dst = arguments.dst.map(|dst| match dst {
         DstArg::Earlier => Dst::Earlier,
         DstArg::Later => Dst::Later,
@@ -58,7 +64,8 @@ pub fn formats(arguments: &ValueArgs) -> Result<Formats, Refused> {
 
 /// The dialect in words that stay the same as long as it means the same: part of what a resumed run must agree with.
 pub fn describe_dialect(arguments: &DialectArgs) -> String {
-    let DialectArgs { delimiter, quote, quotes, nul, no_multiline, no_header, skip_lines, .. } = arguments;
+    let DialectArgs { delimiter, quote, quotes, nul, no_multiline, no_header, skip_lines, .. } =
+        arguments;
     let quote = quote.0.map_or("none".into(), |quote| char::from(quote).to_string());
     format!(
         "delimiter {} quote {quote} quotes {quotes:?} nul {nul:?} multiline {} header {} skip {skip_lines} trailing {} \

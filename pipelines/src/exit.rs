@@ -41,9 +41,22 @@ impl Exit {
     /// The code as the ledger stores it, turned back.
     pub fn from_code(code: i64) -> Option<Exit> {
         use Exit::*;
-        [Complete, Rejects, Usage, Limit, Failed, Interrupted, Held, Mismatch, Unbalanced, NotThere, Known, Internal]
-            .into_iter()
-            .find(|exit| i64::from(exit.code()) == code)
+        [
+            Complete,
+            Rejects,
+            Usage,
+            Limit,
+            Failed,
+            Interrupted,
+            Held,
+            Mismatch,
+            Unbalanced,
+            NotThere,
+            Known,
+            Internal,
+        ]
+        .into_iter()
+        .find(|exit| i64::from(exit.code()) == code)
     }
 
     /// The words at the head of a summary.

@@ -80,7 +80,10 @@ pub trait AnyImport: Send + Sync {
     /// `nightly-import plan`.
     fn plan<'a>(&'a self, arguments: &'a RunArgs) -> LocalBoxFuture<'a, Result<Exit, Refused>>;
     /// `nightly-import validate`.
-    fn validate<'a>(&'a self, arguments: &'a ValidateArgs) -> LocalBoxFuture<'a, Result<Exit, Refused>>;
+    fn validate<'a>(
+        &'a self,
+        arguments: &'a ValidateArgs,
+    ) -> LocalBoxFuture<'a, Result<Exit, Refused>>;
 }
 
 struct Known<I>(std::marker::PhantomData<fn() -> I>);
@@ -119,7 +122,10 @@ impl<I: Import> AnyImport for Known<I> {
         Box::pin(crate::plan::plan::<I>(arguments))
     }
 
-    fn validate<'a>(&'a self, arguments: &'a ValidateArgs) -> LocalBoxFuture<'a, Result<Exit, Refused>> {
+    fn validate<'a>(
+        &'a self,
+        arguments: &'a ValidateArgs,
+    ) -> LocalBoxFuture<'a, Result<Exit, Refused>> {
         Box::pin(crate::validate::validate::<I>(arguments))
     }
 }
@@ -141,7 +147,7 @@ pub fn find(name: &str) -> Result<Box<dyn AnyImport>, Refused> {
     let all = all();
     let names: Vec<_> = all.iter().map(|import| import.name()).collect();
     let names = names.join(", ");
-    all.into_iter()
-        .find(|import| import.name() == name)
-        .ok_or_else(|| Refused::usage(format!("there is no pipeline \"{name}\"; there are: {names}")))
+    all.into_iter().find(|import| import.name() == name).ok_or_else(|| {
+        Refused::usage(format!("there is no pipeline \"{name}\"; there are: {names}"))
+    })
 }

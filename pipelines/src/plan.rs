@@ -50,10 +50,15 @@ pub fn stage_names<I: Import>() -> Vec<String> {
 pub async fn plan<I: Import>(arguments: &RunArgs) -> Result<Exit, Refused> {
     let dialect = dialect(&arguments.dialect)?;
     formats(&arguments.values)?;
-    let plan = stages::<I>(&options::<I>(arguments)).map_err(|error| Refused::usage(error.to_string()))?;
+    let plan =
+        stages::<I>(&options::<I>(arguments)).map_err(|error| Refused::usage(error.to_string()))?;
     let mut paths = arguments.inputs.clone();
     paths.sort();
-    let inputs = paths.iter().zip(0..).map(|(path, index)| CsvInput { path: path.clone(), start: None, index });
+    let inputs = paths.iter().zip(0..).map(|(path, index)| CsvInput {
+        path: path.clone(),
+        start: None,
+        index,
+    });
     let ignored = &arguments.dialect.ignore_columns;
     let source = CsvSource::<I::Raw>::open(inputs.collect(), &dialect, ignored, empty(arguments))
         .await
@@ -65,7 +70,11 @@ pub async fn plan<I: Import>(arguments: &RunArgs) -> Result<Exit, Refused> {
         let bom = if opening.has_bom() { ", byte order mark" } else { "" };
         let columns = opening.header().names().len();
         let line_end = opening.line_end();
-        text.push_str(&format!("input   {}: {} bytes, {columns} columns, lines end with {line_end}{bom}\n", path.display(), thousands(bytes)));
+        text.push_str(&format!(
+            "input   {}: {} bytes, {columns} columns, lines end with {line_end}{bom}\n",
+            path.display(),
+            thousands(bytes)
+        ));
     }
     text.push_str(&look_at_target::<I>(arguments, &target, &paths).await?);
     text.push_str(&describe(&plan));
@@ -84,15 +93,22 @@ async fn look_at_target<I: Import>(
         Ok(ledger) => ledger,
         Err(LedgerError::Missing { .. }) => {
             let folder = target.path().parent().unwrap_or(std::path::Path::new("/"));
-            let writable = std::fs::metadata(folder).map(|metadata| !metadata.permissions().readonly()).unwrap_or(false);
+            let writable = std::fs::metadata(folder)
+                .map(|metadata| !metadata.permissions().readonly())
+                .unwrap_or(false);
             if !writable {
-                return Err(Refused::usage(format!("{}: may not be written; nothing can be created there", folder.display())));
+                return Err(Refused::usage(format!(
+                    "{}: may not be written; nothing can be created there",
+                    folder.display()
+                )));
             }
             return Ok(format!("target  sqlite:{shown}: new, table {name} would be created\n"));
         }
         Err(error) => return Err(refused(error)),
     };
-    check_table(target, &I::Row::TABLE, &name).await.map_err(|error| Refused::usage(error.to_string()))?;
+    check_table(target, &I::Row::TABLE, &name)
+        .await
+        .map_err(|error| Refused::usage(error.to_string()))?;
     let accept = Accept { grown: arguments.accept_grown, changed: arguments.accept_changed };
     let decision = ledger.look_up(&identity::<I>(arguments), paths, accept).await;
     let what = match decision {
@@ -115,10 +131,15 @@ fn describe(plan: &Plan) -> String {
         let claim = settings.claim.map_or("batch".into(), |claim| claim.to_string());
         let buffer = match settings.buffer {
             Buffer::Records(records) => format!("{} or {}", records, settings.buffer_bytes),
-            Buffer::Time { time, most } => format!("{time:?}, at most {most} or {}", settings.buffer_bytes),
+            Buffer::Time { time, most } => {
+                format!("{time:?}, at most {most} or {}", settings.buffer_bytes)
+            }
         };
         if stage.kind == gegendruck::StageKind::Source {
-            text.push_str(&format!("{:10}  {:>7}  at most {} in one batch\n", stage.name, 1, plan.batch));
+            text.push_str(&format!(
+                "{:10}  {:>7}  at most {} in one batch\n",
+                stage.name, 1, plan.batch
+            ));
         } else {
             text.push_str(&format!(
                 "{:10}  {:>7}  {claim:>5}    {buffer:20} {}\n",

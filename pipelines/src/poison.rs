@@ -5,9 +5,10 @@
 //! by record and marks each one durably before it is handed out. If it dies once more, the mark names the record: the next
 //! start stops and says so. A process that is killed from outside dies at another record each time, and is never blamed on one.
 
-use std::num::NonZeroUsize;
-
-use gegendruck::{Grouping, Options, Position, Read, Reason, Records, Reject, Room, Source, SourceError};
+use gegendruck::{
+    Buffer, Grouping, Options, Planned, Position, Read, Reason, Records, Reject, Room, Source,
+    SourceError,
+};
 use gegendruck_checkpoints::{Ledger, Target, Ticket};
 
 use crate::exit::{Exit, Refused};
@@ -61,16 +62,29 @@ impl Careful {
     pub fn words(&self) -> String {
         match self.refuse {
             Some(at) => format!("refusing {at}, on which the process died"),
-            None => format!("the process died {} times without a commit: going record by record", self.deaths),
+            None => format!(
+                "the process died {} times without a commit: going record by record",
+                self.deaths
+            ),
         }
     }
 
-    /// One record at a time, everywhere.
-    pub fn slow_down(&self, options: &mut Options, stages: &[String]) {
-        options.batch = Records(1);
-        options.grouping = Some(Grouping { records: Records(1), ..options.grouping.unwrap_or_default() });
-        for stage in &stages[1..stages.len() - 1] {
-            options.workers.insert(stage.clone(), NonZeroUsize::MIN.get());
+    /// One record at a time: none is handed out, and marked, before the one before it is committed.
+    pub fn slow_down(&self, options: &mut Options, stages: &[Planned]) {
+        one_at_a_time(options, stages);
+    }
+}
+
+fn one_at_a_time(options: &mut Options, stages: &[Planned]) {
+    options.batch = Records(1);
+    options.grouping =
+        Some(Grouping { records: Records(1), ..options.grouping.unwrap_or_default() });
+    for Planned { name, settings, .. } in &stages[1..] {
+        options.workers.insert(name.clone(), 1);
+        options.buffer.insert(name.clone(), Buffer::Records(Records(1)));
+        options.request.insert(name.clone(), Records(1));
+        if settings.claim.is_some() {
+            options.claim.insert(name.clone(), 1);
         }
     }
 }
@@ -96,20 +110,26 @@ impl<S: Source> Source for Watched<S> {
         let read = self.source.read(Room { records: Records(1), ..room }).await?;
         let Read::Batch(mut batch) = read else {
             if matches!(read, Read::End) {
-                careful.ledger.unmark(&careful.ticket).await.map_err(|error| SourceError::new(error.to_string()))?;
+                careful
+                    .ledger
+                    .unmark(&careful.ticket)
+                    .await
+                    .map_err(|error| SourceError::new(error.to_string()))?;
             }
             return Ok(read);
         };
         let Some(item) = batch.items.first() else { return Ok(Read::Batch(batch)) };
         if careful.refuse == Some(item.at) {
             let now = std::time::SystemTime::now();
-            let bytes = batch.block.as_ref().and_then(|block| block.get(item.at.byte, item.len as usize));
+            let bytes =
+                batch.block.as_ref().and_then(|block| block.get(item.at.byte, item.len as usize));
             batch.rejects.push(Reject {
                 at: item.at,
                 len: u64::from(item.len),
                 bytes: bytes.unwrap_or_default().into(),
                 stage: "read".into(),
-                reason: Reason::record("killed_the_process").detail("the process died on this record again and again"),
+                reason: Reason::record("killed_the_process")
+                    .detail("the process died on this record again and again"),
                 attempts: PROOF as u32,
                 first: now,
                 last: now,
@@ -117,7 +137,33 @@ impl<S: Source> Source for Watched<S> {
             batch.items.clear();
             return Ok(Read::Batch(batch));
         }
-        careful.ledger.mark(&careful.ticket, item.at).await.map_err(|error| SourceError::new(error.to_string()))?;
+        careful
+            .ledger
+            .mark(&careful.ticket, item.at)
+            .await
+            .map_err(|error| SourceError::new(error.to_string()))?;
         Ok(Read::Batch(batch))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claims::Claims;
+    use crate::plan::stages;
+
+    #[test]
+    fn record_by_record_means_that_no_second_one_is_in_flight() {
+        let mut options = Options::default();
+        options.workers.insert("score".into(), 8);
+        options.request.insert("score".into(), Records(500));
+        let before = stages::<Claims>(&options).expect("it can work");
+        one_at_a_time(&mut options, &before.stages);
+        let plan = stages::<Claims>(&options).expect("it can work");
+        assert_eq!(
+            (plan.in_flight.records, plan.batch, plan.grouping.records),
+            (1, Records(1), Records(1))
+        );
+        assert!(plan.stages[1..].iter().all(|stage| stage.settings.workers == 1));
     }
 }

@@ -8,8 +8,8 @@ use gegendruck_stages::csv::LineEnd;
 
 use crate::cli::{Cli, Command, GenerateArgs, LedgerCommand, ParseError, Settings, parse};
 use crate::exit::{Exit, Refused};
-use crate::progress::{Level, Log};
 use crate::generate::{ClaimsFile, ContractsFile, FaultShares, Share};
+use crate::progress::{Level, Log};
 use crate::summary::{Summary, create_private};
 use crate::{Output, imports, rejects, status};
 
@@ -31,7 +31,9 @@ fn whole(arguments: Vec<OsString>) -> Exit {
             drop(error.print());
             return if error.use_stderr() { Exit::Usage } else { Exit::Complete };
         }
-        Err(ParseError::Clap(error)) => return refuse_arguments(&arguments, &Refused::usage(sentence(&error))),
+        Err(ParseError::Clap(error)) => {
+            return refuse_arguments(&arguments, &Refused::usage(sentence(&error)));
+        }
         Err(ParseError::Settings(refused)) => return refuse_arguments(&arguments, &refused),
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -53,14 +55,18 @@ fn refuse(refused: &Refused) -> Exit {
 }
 
 fn is_help(error: &clap::Error) -> bool {
-    use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
+    use clap::error::ErrorKind::{
+        DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion,
+    };
     matches!(error.kind(), DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand | DisplayVersion)
 }
 
 /// What the parser has to say, in one line.
 fn sentence(error: &clap::Error) -> String {
     let text = error.to_string();
-    let lines = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"));
+    let lines = text.lines().take_while(|line| {
+        !line.starts_with("Usage:") && !line.starts_with("For more information")
+    });
     let parts: Vec<_> = lines.map(str::trim).filter(|line| !line.is_empty()).collect();
     let words = parts.join(" ").replace(" tip: ", "; ");
     format!("{}; see nightly-import --help", words.strip_prefix("error: ").unwrap_or(&words))
@@ -68,11 +74,13 @@ fn sentence(error: &clap::Error) -> String {
 
 /// Refuses a command line that could not be read. Those who wait for a summary get one all the same.
 fn refuse_arguments(arguments: &[OsString], refused: &Refused) -> Exit {
-    let named = arguments.iter().zip(arguments.iter().skip(1).map(Some).chain([None])).find_map(|(flag, next)| {
-        let flag = flag.to_string_lossy();
-        let joined = flag.strip_prefix("--summary=").map(Into::into);
-        if flag == "--summary" { next.cloned() } else { joined }
-    });
+    let named = arguments.iter().zip(arguments.iter().skip(1).map(Some).chain([None])).find_map(
+        |(flag, next)| {
+            let flag = flag.to_string_lossy();
+            let joined = flag.strip_prefix("--summary=").map(Into::into);
+            if flag == "--summary" { next.cloned() } else { joined }
+        },
+    );
     if let Some(path) = named.or_else(|| std::env::var_os("NIGHTLY_IMPORT_SUMMARY")) {
         summarize_refusal(path.as_ref(), refused);
     }
@@ -101,7 +109,9 @@ async fn command(cli: Cli, settings: Settings) -> Result<Exit, Refused> {
             import.run(arguments, &settings, &log).await
         }
         Command::Plan(arguments) => imports::find(&arguments.pipeline)?.plan(arguments).await,
-        Command::Validate(arguments) => imports::find(&arguments.pipeline)?.validate(arguments).await,
+        Command::Validate(arguments) => {
+            imports::find(&arguments.pipeline)?.validate(arguments).await
+        }
         Command::Status(arguments) => status::status(arguments).await,
         Command::Inspect(arguments) => status::inspect(arguments).await,
         Command::Rejects { command } => rejects::rejects(command).await,
@@ -130,12 +140,14 @@ async fn command(cli: Cli, settings: Settings) -> Result<Exit, Refused> {
 fn write_test_input(arguments: &GenerateArgs) -> Result<Exit, Refused> {
     let (rows, seed) = (arguments.rows, arguments.seed);
     let line_end = if arguments.crlf { LineEnd::CrLf } else { LineEnd::Lf };
-    let faults = FaultShares::new(arguments.faults, &arguments.fault).map_err(|error| Refused::usage(error.to_string()))?;
+    let faults = FaultShares::new(arguments.faults, &arguments.fault)
+        .map_err(|error| Refused::usage(error.to_string()))?;
     let name = match &arguments.out {
         Some(path) => path.display().to_string(),
         None => "standard output".into(),
     };
-    let failed = |error: std::io::Error| Refused::failed(format!("{name}: cannot be written: {error}"));
+    let failed =
+        |error: std::io::Error| Refused::failed(format!("{name}: cannot be written: {error}"));
     let mut out: Box<dyn Write> = match &arguments.out {
         Some(path) => Box::new(create_private(path).map_err(failed)?),
         None => Box::new(Output::default()),
@@ -147,10 +159,20 @@ fn write_test_input(arguments: &GenerateArgs) -> Result<Exit, Refused> {
             file.write(&mut out).map(drop).map_err(failed)?;
         }
         "contracts" if arguments.faults == Share::NONE && arguments.fault.is_empty() => {
-            ContractsFile { line_end, ..ContractsFile::new(rows, seed) }.write(&mut out).map_err(failed)?;
+            ContractsFile { line_end, ..ContractsFile::new(rows, seed) }
+                .write(&mut out)
+                .map_err(failed)?;
         }
-        "contracts" => return Err(Refused::usage("contracts are generated without faults; leave out --faults and --fault")),
-        other => return Err(Refused::usage(format!("\"{other}\" cannot be generated; there are: claims, contracts"))),
+        "contracts" => {
+            return Err(Refused::usage(
+                "contracts are generated without faults; leave out --faults and --fault",
+            ));
+        }
+        other => {
+            return Err(Refused::usage(format!(
+                "\"{other}\" cannot be generated; there are: claims, contracts"
+            )));
+        }
     }
     Ok(Exit::Complete)
 }

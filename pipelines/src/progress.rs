@@ -66,11 +66,15 @@ impl Log {
     /// A log by these settings.
     pub fn new(output: &OutputArgs) -> Log {
         let terminal = std::io::stderr().is_terminal();
-        let show = terminal && !output.no_progress && !output.quiet && output.log_format == LogFormat::Text;
+        let show = terminal
+            && !output.no_progress
+            && !output.quiet
+            && output.log_format == LogFormat::Text;
         let bars = show.then(|| {
             let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(5));
             let whole = all.add(ProgressBar::no_length());
-            let style = ProgressStyle::with_template("{bar:30} {msg}").expect("the template is valid");
+            let style =
+                ProgressStyle::with_template("{bar:30} {msg}").expect("the template is valid");
             whole.set_style(style);
             Bars { all, whole, stages: Mutex::new(Vec::new()) }
         });
@@ -79,9 +83,19 @@ impl Log {
             (false, true) => Level::Debug,
             (false, false) => Level::Info,
         };
-        let interval = output.report_interval.unwrap_or(Duration::from_secs(if terminal { 5 } else { 60 }));
+        let interval =
+            output.report_interval.unwrap_or(Duration::from_secs(if terminal { 5 } else { 60 }));
         let run = Mutex::default();
-        Log { shared: Arc::new(Shared { format: output.log_format, least, run, bars, interval, kinds: Mutex::default() }) }
+        Log {
+            shared: Arc::new(Shared {
+                format: output.log_format,
+                least,
+                run,
+                bars,
+                interval,
+                kinds: Mutex::default(),
+            }),
+        }
     }
 
     /// From now on lines name this run.
@@ -136,7 +150,9 @@ impl Log {
             bars.whole.finish_and_clear();
             lock(&bars.stages).iter().for_each(ProgressBar::finish_and_clear);
         }
-        for (kind, count) in lock(&self.shared.kinds).iter().filter(|(_, count)| **count > MOST_OF_A_KIND) {
+        for (kind, count) in
+            lock(&self.shared.kinds).iter().filter(|(_, count)| **count > MOST_OF_A_KIND)
+        {
             self.line(Level::Warn, &format!("{kind}: {} in all", thousands(*count)));
         }
     }
@@ -159,7 +175,11 @@ impl Log {
             stages.push(line);
         }
         for (line, stage) in stages.iter().zip(&report.stages) {
-            let state = stage.now.iter().max_by_key(|(_, open)| *open).map_or("ended", |(state, _)| state.name());
+            let state = stage
+                .now
+                .iter()
+                .max_by_key(|(_, open)| *open)
+                .map_or("ended", |(state, _)| state.name());
             line.set_message(format!(
                 "{:10} x{:<3} {:>10}/s  on its way {}/{}  {state}",
                 stage.name,
@@ -217,11 +237,18 @@ impl Progress {
             None => String::new(),
             Some(left) => {
                 let end = Timestamp::now().checked_add(left).unwrap_or(Timestamp::MAX);
-                let end = end.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S").to_string();
-                let left = crate::summary::long_time(jiff::SignedDuration::try_from(left).unwrap_or_default());
+                let end =
+                    end.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S").to_string();
+                let left = crate::summary::long_time(
+                    jiff::SignedDuration::try_from(left).unwrap_or_default(),
+                );
                 format!(", {left} left, done at {end}")
             }
         };
-        format!("{:.0} %, {} records committed, {pace}/s{left}", self.percent(), thousands(self.records))
+        format!(
+            "{:.0} %, {} records committed, {pace}/s{left}",
+            self.percent(),
+            thousands(self.records)
+        )
     }
 }

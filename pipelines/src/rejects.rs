@@ -6,11 +6,11 @@ use futures::TryStreamExt;
 use gegendruck::thousands;
 use serde_json::json;
 
+use crate::Output;
 use crate::cli::{RejectsArgs, RejectsCommand};
 use crate::exit::{Exit, Refused};
 use crate::run::refused;
 use crate::status::{find, ledger, target};
-use crate::Output;
 use crate::summary::create_private;
 
 /// Rejects that `list` shows one by one.
@@ -43,7 +43,11 @@ async fn list(which: &RejectsArgs) -> Result<Exit, Refused> {
     }
     let mut text = format!("run {}: {} rejects\n", run.run, thousands(run.tally.rejected));
     for (column, kind, count) in &kinds {
-        text.push_str(&format!("{:>9}  {:18} {kind}\n", thousands(*count), column.as_deref().unwrap_or("-")));
+        text.push_str(&format!(
+            "{:>9}  {:18} {kind}\n",
+            thousands(*count),
+            column.as_deref().unwrap_or("-")
+        ));
     }
     let mut shown = 0;
     while let Some(reject) = rejects.try_next().await.map_err(refused)? {
@@ -52,8 +56,12 @@ async fn list(which: &RejectsArgs) -> Result<Exit, Refused> {
             break;
         }
         let column = reject.column.as_ref().map_or(String::new(), |column| format!("{column} "));
-        let detail = if reject.detail.is_empty() { String::new() } else { format!(": {}", reject.detail) };
-        text.push_str(&format!("{:>9}  {} {}: {column}{}{detail}\n", reject.reject, reject.at, reject.stage, reject.kind));
+        let detail =
+            if reject.detail.is_empty() { String::new() } else { format!(": {}", reject.detail) };
+        text.push_str(&format!(
+            "{:>9}  {} {}: {column}{}{detail}\n",
+            reject.reject, reject.at, reject.stage, reject.kind
+        ));
         shown += 1;
     }
     crate::print(&text);
@@ -62,10 +70,14 @@ async fn list(which: &RejectsArgs) -> Result<Exit, Refused> {
 
 async fn show(ledger: &mut gegendruck_checkpoints::Ledger, id: i64) -> Result<Exit, Refused> {
     let Some(reject) = ledger.reject(id).await.map_err(refused)? else {
-        return Err(Refused::usage(format!("there is no reject {id}; nightly-import rejects list shows those that there are")));
+        return Err(Refused::usage(format!(
+            "there is no reject {id}; nightly-import rejects list shows those that there are"
+        )));
     };
     let column = reject.column.as_deref().unwrap_or("-");
-    let fault = reject.fault_byte.map_or(String::new(), |byte| format!(", fault at byte {}", reject.at.byte + byte));
+    let fault = reject
+        .fault_byte
+        .map_or(String::new(), |byte| format!(", fault at byte {}", reject.at.byte + byte));
     let mut text = format!(
         "reject {} of run {}: {}, {} bytes{fault}\nstage {}, column {column}, {}: {}\ntried {} times, first {}, last {}\n",
         reject.reject,
@@ -82,7 +94,11 @@ async fn show(ledger: &mut gegendruck_checkpoints::Ledger, id: i64) -> Result<Ex
     match &reject.bytes {
         Some(bytes) => {
             let kept = bytes.len() as u64;
-            let cut = if kept < reject.len { format!(" (the first {kept} bytes)") } else { String::new() };
+            let cut = if kept < reject.len {
+                format!(" (the first {kept} bytes)")
+            } else {
+                String::new()
+            };
             text.push_str(&format!("source bytes{cut}:\n{}\n", bytes.escape_ascii()));
         }
         None => text.push_str("its source bytes were purged\n"),
@@ -96,7 +112,10 @@ async fn export(which: &RejectsArgs, out: Option<&std::path::Path>) -> Result<Ex
     let run = find(&mut ledger, which.run.as_deref()).await?;
     let attempts = ledger.attempts(&run.run).await.map_err(refused)?;
     let setting = |name: &str| {
-        attempts.last().and_then(|attempt| attempt.settings[name]["value"].as_str().map(str::to_string)).unwrap_or_default()
+        attempts
+            .last()
+            .and_then(|attempt| attempt.settings[name]["value"].as_str().map(str::to_string))
+            .unwrap_or_default()
     };
     let delimiter = match setting("delimiter").as_str() {
         "tab" | "\\t" => "\t".to_string(),
@@ -105,7 +124,9 @@ async fn export(which: &RejectsArgs, out: Option<&std::path::Path>) -> Result<Ex
     };
     let header = setting("header");
     let failed = |error: std::io::Error| match out {
-        Some(path) => Refused::failed(format!("{}: the rejects cannot be written: {error}", path.display())),
+        Some(path) => {
+            Refused::failed(format!("{}: the rejects cannot be written: {error}", path.display()))
+        }
         None => Refused::failed(format!("the rejects cannot be written: {error}")),
     };
     let file: Box<dyn Write> = match out {
@@ -134,8 +155,17 @@ async fn export(which: &RejectsArgs, out: Option<&std::path::Path>) -> Result<Ex
     writer.flush().map_err(failed)?;
     drop(writer);
     if let Some(path) = out {
-        let gone = if purged == 0 { String::new() } else { format!(", {} were purged", thousands(purged)) };
-        crate::print(&format!("{} rejects of run {} written to {}{gone}\n", thousands(written), run.run, path.display()));
+        let gone = if purged == 0 {
+            String::new()
+        } else {
+            format!(", {} were purged", thousands(purged))
+        };
+        crate::print(&format!(
+            "{} rejects of run {} written to {}{gone}\n",
+            thousands(written),
+            run.run,
+            path.display()
+        ));
     }
     Ok(Exit::Complete)
 }

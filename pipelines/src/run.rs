@@ -10,17 +10,24 @@
 //! - Nothing is created before settings, inputs and target were found to be such that a run can begin.
 //! - Whatever happens after the run has begun, its attempt is ended in the ledger with the exit code of the process.
 
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
-use gegendruck::{Control, End, Event, Grouping, Options, Outcome, Pipeline, Records, Report, RunError, SinkError};
-use gegendruck_checkpoints::{
-    Accept, Attempt, Decision, Done, Ledger, LedgerError, Lock, LockError, LookUpError, PipelineIdentity, Process,
-    ResumePoint, RunInfo, RunState, Status, StatusFile, Target, Ticket, Trouble,
+use gegendruck::{
+    Control, End, Event, Grouping, Options, Outcome, Pipeline, Records, Report, RunError, SinkError,
 };
-use gegendruck_stages::csv::{CsvError, CsvInput, CsvSource, Dialect, Empty, FromFields, OpenError, Start};
+use gegendruck_checkpoints::{
+    Accept, Attempt, Decision, Done, Ledger, LedgerError, Lock, LockError, LookUpError,
+    PipelineIdentity, Process, ResumePoint, RunInfo, RunState, Status, StatusFile, Target, Ticket,
+    Trouble,
+};
+use gegendruck_stages::csv::{
+    CsvError, CsvInput, CsvSource, Dialect, Empty, FromFields, OpenError, Start,
+};
 use gegendruck_stages::sql::{
     Conflict, Create, MaxErrors, MaxErrorsError, SqlError, SqlSink, TableState, check_table,
 };
@@ -40,7 +47,11 @@ use crate::summary::{RejectCount, Summary};
 ///
 /// # Errors
 /// It could not even begin.
-pub async fn run<I: Import>(arguments: &RunArgs, settings: &Settings, log: &Log) -> Result<Exit, Refused> {
+pub async fn run<I: Import>(
+    arguments: &RunArgs,
+    settings: &Settings,
+    log: &Log,
+) -> Result<Exit, Refused> {
     let mut summary = Summary::new(I::NAME, Timestamp::now());
     let ended = whole::<I>(arguments, settings, log, &mut summary).await;
     let exit = match &ended {
@@ -100,6 +111,9 @@ async fn whole<I: Import>(
     let target = target(arguments)?;
     summary.target = format!("sqlite:{}", target.path().display());
     summary.table = table::<I>(arguments);
+    // From here on a signal ends the run in order: nothing is left half created.
+    let signals = Signals::listen()
+        .map_err(|error| Refused::failed(format!("signals cannot be caught: {error}")))?;
     let process = Process::this(env!("CARGO_PKG_VERSION"));
     let take = || Lock::take(&target, &process).map_err(|error| lock_refused(&error));
     // Where no run was ever started, not even the lock is created before all that can be looked at was.
@@ -110,8 +124,10 @@ async fn whole<I: Import>(
     let mut ledger = Ledger::open(&target, I::NAME).await.map_err(refused)?;
     let from: Vec<_> = inputs.paths.iter().map(|path| shown(path)).collect();
     let note = if new { " (new database created)" } else { "" };
-    log.line(Level::Info, &format!("{} -> {}{note}, table {}", from.join(", "), summary.target, summary.table));
-    let signals = Signals::listen().map_err(|error| Refused::failed(format!("signals cannot be caught: {error}")))?;
+    log.line(
+        Level::Info,
+        &format!("{} -> {}{note}, table {}", from.join(", "), summary.target, summary.table),
+    );
     let job = Job { arguments, settings, log, dialect, target, process, signals };
     let exit = job.import::<I>(inputs, &mut lock, &mut ledger, summary).await;
     drop(ledger.close().await);
@@ -125,9 +141,13 @@ fn settings_work<I: Import>(arguments: &RunArgs) -> Result<(), Refused> {
     if let Some(text) = &arguments.as_of
         && text.parse::<jiff::civil::Date>().is_err()
     {
-        return Err(Refused::usage(format!("--as-of {text}: is no date; give one such as 2026-11-30")));
+        return Err(Refused::usage(format!(
+            "--as-of {text}: is no date; give one such as 2026-11-30"
+        )));
     }
-    crate::plan::stages::<I>(&options::<I>(arguments)).map(drop).map_err(|error| Refused::usage(error.to_string()))
+    crate::plan::stages::<I>(&options::<I>(arguments))
+        .map(drop)
+        .map_err(|error| Refused::usage(error.to_string()))
 }
 
 fn max_errors(arguments: &RunArgs) -> Result<MaxErrors, Refused> {
@@ -168,10 +188,15 @@ async fn look_at_target<I: Import>(
         return Err(no_contracts::<I>(target, inputs));
     }
     if I::NEEDS_CONTRACTS {
-        look_at_inputs::<crate::contracts::Contracts>(&for_contracts(arguments, beside(inputs)), dialect).await?;
+        look_at_inputs::<crate::contracts::Contracts>(
+            &for_contracts(arguments, beside(inputs)),
+            dialect,
+        )
+        .await?;
     }
     let points = inputs.iter().zip(0..);
-    let sources = points.map(|(path, index)| CsvInput { path: path.clone(), start: None, index }).collect();
+    let sources =
+        points.map(|(path, index)| CsvInput { path: path.clone(), start: None, index }).collect();
     try_first::<I>(sources, dialect, arguments).await
 }
 
@@ -181,8 +206,13 @@ fn beside(inputs: &[PathBuf]) -> PathBuf {
 }
 
 /// True if the contracts are in the target; false if they can be imported first, because the database is the program's own.
-async fn contracts_at_hand<I: Import>(ledger: &mut Ledger, inputs: &[PathBuf]) -> Result<bool, Refused> {
-    if !I::NEEDS_CONTRACTS || ledger.completed(crate::contracts::Contracts::NAME).await.map_err(refused)?.is_some() {
+async fn contracts_at_hand<I: Import>(
+    ledger: &mut Ledger,
+    inputs: &[PathBuf],
+) -> Result<bool, Refused> {
+    if !I::NEEDS_CONTRACTS
+        || ledger.completed(crate::contracts::Contracts::NAME).await.map_err(refused)?.is_some()
+    {
         return Ok(true);
     }
     let (_, created_by) = ledger.identity().await.map_err(refused)?;
@@ -192,9 +222,30 @@ async fn contracts_at_hand<I: Import>(ledger: &mut Ledger, inputs: &[PathBuf]) -
     Err(no_contracts::<I>(ledger.target(), inputs))
 }
 
+/// Refuses contracts of which some are from a later run that is not complete.
+async fn no_half_contracts<I: Import>(ledger: &mut Ledger) -> Result<(), Refused> {
+    let contracts = crate::contracts::Contracts::NAME;
+    let runs = ledger.runs().await.map_err(refused)?;
+    let mut latest = runs.iter().filter(|run| run.pipeline.pipeline == contracts);
+    let half = latest.find(|run| run.state == RunState::Complete || run.tally.stored > 0);
+    let Some(half) = half.filter(|run| run.state != RunState::Complete) else { return Ok(()) };
+    let input = half.inputs.first().map_or("", |input| &input.path);
+    Err(Refused::usage(format!(
+        "{} needs contracts, and only some of those of run {} are in the table; go on with it first: nightly-import run \
+         {contracts} {input} --to sqlite:{}",
+        I::NAME,
+        half.run,
+        ledger.target().path().display()
+    )))
+}
+
 fn no_contracts<I: Import>(target: &Target, inputs: &[PathBuf]) -> Refused {
     let (to, beside) = (target.path().display(), beside(inputs));
-    let why = if beside.exists() { String::new() } else { format!(" and there is no {}", beside.display()) };
+    let why = if beside.exists() {
+        String::new()
+    } else {
+        format!(" and there is no {}", beside.display())
+    };
     Refused::usage(format!(
         "{} needs contracts, and none were imported into {to}{why}; import them first: nightly-import run {} {} --to sqlite:{to}",
         I::NAME,
@@ -205,7 +256,13 @@ fn no_contracts<I: Import>(target: &Target, inputs: &[PathBuf]) -> Refused {
 
 /// The settings of a run that imports the contracts at `path` before another import that needs them.
 fn for_contracts(arguments: &RunArgs, path: PathBuf) -> RunArgs {
-    let mut arguments = RunArgs { inputs: vec![path], table: None, on_conflict: None, trace_calls: None, ..arguments.clone() };
+    let mut arguments = RunArgs {
+        inputs: vec![path],
+        table: None,
+        on_conflict: None,
+        trace_calls: None,
+        ..arguments.clone()
+    };
     arguments.dialect.ignore_columns.clear();
     (arguments.workers, arguments.buffer) = (Vec::new(), Vec::new());
     (arguments.request, arguments.rate) = (Vec::new(), Vec::new());
@@ -214,13 +271,18 @@ fn for_contracts(arguments: &RunArgs, path: PathBuf) -> RunArgs {
 
 /// Tries the first records without target or service: a file of which most are refused is the wrong file, unless the operator
 /// has said how many may be.
-async fn try_first<I: Import>(sources: Vec<CsvInput>, dialect: &Dialect, arguments: &RunArgs) -> Result<(), Refused> {
+async fn try_first<I: Import>(
+    sources: Vec<CsvInput>,
+    dialect: &Dialect,
+    arguments: &RunArgs,
+) -> Result<(), Refused> {
     const TRIED: u64 = 1_000;
     if arguments.max_errors.is_some() {
         return Ok(());
     }
     let formats = Arc::new(formats(&arguments.values)?);
-    let (read, rejected, example) = crate::validate::first_records::<I>(sources, dialect, arguments, formats, TRIED).await?;
+    let (read, rejected, example) =
+        crate::validate::first_records::<I>(sources, dialect, arguments, formats, TRIED).await?;
     if rejected * 2 <= read || read < 10 {
         return Ok(());
     }
@@ -244,25 +306,45 @@ struct Inputs {
 }
 
 /// The inputs, after all of them were found to be readable and to have the right columns.
-async fn look_at_inputs<I: Import>(arguments: &RunArgs, dialect: &Dialect) -> Result<Inputs, Refused> {
+async fn look_at_inputs<I: Import>(
+    arguments: &RunArgs,
+    dialect: &Dialect,
+) -> Result<Inputs, Refused> {
     let mut paths = arguments.inputs.clone();
     paths.sort();
     paths.dedup();
     let mut sources = Vec::new();
+    let mut files = BTreeMap::new();
     for path in &paths {
         let metadata = std::fs::metadata(path).map_err(|error| not_readable(path, &error))?;
+        if let Some(first) = files.insert((metadata.dev(), metadata.ino()), path) {
+            return Err(Refused::usage(format!(
+                "{} and {} are the same file; name it once",
+                first.display(),
+                path.display()
+            )));
+        }
         if metadata.is_dir() {
-            return Err(Refused::usage(format!("{}: is a directory; name the files in it", path.display())));
+            return Err(Refused::usage(format!(
+                "{}: is a directory; name the files in it",
+                path.display()
+            )));
         }
         if !metadata.is_file() {
-            let what = "is no regular file; write it to one first, so that a run can go on after a crash";
+            let what =
+                "is no regular file; write it to one first, so that a run can go on after a crash";
             return Err(Refused::usage(format!("{}: {what}", path.display())));
         }
         sources.push(CsvInput { path: path.clone(), start: None, index: 0 });
     }
-    let source = CsvSource::<I::Raw>::open(sources, dialect, &arguments.dialect.ignore_columns, empty(arguments))
-        .await
-        .map_err(|error| csv_refused(&error))?;
+    let source = CsvSource::<I::Raw>::open(
+        sources,
+        dialect,
+        &arguments.dialect.ignore_columns,
+        empty(arguments),
+    )
+    .await
+    .map_err(|error| csv_refused(&error))?;
     let mut headers = source.openings().iter().map(|(_, opening)| opening.header().line());
     let first = headers.next();
     let header = first.filter(|first| headers.all(|line| line == *first));
@@ -272,7 +354,9 @@ async fn look_at_inputs<I: Import>(arguments: &RunArgs, dialect: &Dialect) -> Re
 fn not_readable(path: &Path, error: &std::io::Error) -> Refused {
     let path = path.display();
     match error.kind() {
-        std::io::ErrorKind::NotFound => Refused::new(Exit::NotThere, format!("{path}: there is no such file; check the path")),
+        std::io::ErrorKind::NotFound => {
+            Refused::new(Exit::NotThere, format!("{path}: there is no such file; check the path"))
+        }
         std::io::ErrorKind::PermissionDenied => {
             Refused::usage(format!("{path}: may not be read; give this user read permission"))
         }
@@ -296,10 +380,13 @@ pub fn csv_refused(error: &CsvError) -> Refused {
 /// # Errors
 /// It is none, or is missing and may not be created.
 pub fn target(arguments: &RunArgs) -> Result<Target, Refused> {
-    let target = Target::parse(&arguments.target.to).map_err(|error| Refused::usage(error.to_string()))?;
+    let target =
+        Target::parse(&arguments.target.to).map_err(|error| Refused::usage(error.to_string()))?;
     if arguments.no_create && !target.exists() {
         let path = target.path().display();
-        return Err(Refused::usage(format!("{path}: there is no such database, and --no-create forbids to create it")));
+        return Err(Refused::usage(format!(
+            "{path}: there is no such database, and --no-create forbids to create it"
+        )));
     }
     Ok(target)
 }
@@ -321,7 +408,10 @@ pub fn refused(error: LedgerError) -> Refused {
     let exit = match &error {
         LedgerError::Fenced { .. } => Exit::Held,
         LedgerError::Unbalanced { .. } => Exit::Unbalanced,
-        LedgerError::Target(_) | LedgerError::Version { .. } | LedgerError::Missing { .. } | LedgerError::UnknownRun { .. } => Exit::Usage,
+        LedgerError::Target(_)
+        | LedgerError::Version { .. }
+        | LedgerError::Missing { .. }
+        | LedgerError::UnknownRun { .. } => Exit::Usage,
         LedgerError::Database { trouble: Trouble::ReadOnly, .. } => Exit::Usage,
         _ => Exit::Failed,
     };
@@ -331,9 +421,9 @@ pub fn refused(error: LedgerError) -> Refused {
 fn look_up_refused(error: LookUpError) -> Refused {
     use gegendruck_checkpoints::Refusal;
     match error {
-        LookUpError::Refused(refusal @ (Refusal::TableMissing { .. } | Refusal::TableEmpty { .. })) => {
-            Refused::new(Exit::Unbalanced, refusal.to_string())
-        }
+        LookUpError::Refused(
+            refusal @ (Refusal::TableMissing { .. } | Refusal::TableEmpty { .. }),
+        ) => Refused::new(Exit::Unbalanced, refusal.to_string()),
         LookUpError::Refused(refusal) => Refused::new(Exit::Mismatch, refusal.to_string()),
         LookUpError::Ledger(error) => refused(error),
         LookUpError::Input(error) => Refused::failed(with_cause(&error)),
@@ -425,8 +515,12 @@ impl Job<'_> {
         Box::pin(async move {
             let Inputs { paths, header } = looked;
             let identity = identity::<I>(self.arguments);
-            let accept = Accept { grown: self.arguments.accept_grown, changed: self.arguments.accept_changed };
-            let decision = ledger.look_up(&identity, &paths, accept).await.map_err(look_up_refused)?;
+            let accept = Accept {
+                grown: self.arguments.accept_grown,
+                changed: self.arguments.accept_changed,
+            };
+            let decision =
+                ledger.look_up(&identity, &paths, accept).await.map_err(look_up_refused)?;
             let inputs = match &decision {
                 Decision::AlreadyDone(done) => return self.already_done(done),
                 Decision::New { inputs, skipped } => {
@@ -441,11 +535,16 @@ impl Job<'_> {
             if let Decision::New { inputs, .. } = &decision {
                 try_first::<I>(sources(inputs), &self.dialect, self.arguments).await?;
             }
-            if let Some(exit) = self.contracts_first::<I>(&paths, lock, ledger).await? {
-                return Ok(exit);
+            let before = self.contracts_first::<I>(&paths, lock, ledger).await?;
+            if before > Exit::Rejects {
+                return Ok(before);
             }
             let contracts_run = match I::NEEDS_CONTRACTS {
-                true => ledger.completed(crate::contracts::Contracts::NAME).await.map_err(refused)?.map(|run| run.run),
+                true => ledger
+                    .completed(crate::contracts::Contracts::NAME)
+                    .await
+                    .map_err(refused)?
+                    .map(|run| run.run),
                 false => None,
             };
             let context = Context {
@@ -461,7 +560,13 @@ impl Job<'_> {
             let attempt = Attempt { process: self.process.clone(), settings };
             let ticket = match decision {
                 Decision::GoOn(run) => {
-                    self.same_contracts(&run.run, run.info.contracts_run.as_deref(), contracts_run.as_deref(), ledger).await?;
+                    self.same_contracts(
+                        &run.run,
+                        run.info.contracts_run.as_deref(),
+                        contracts_run.as_deref(),
+                        ledger,
+                    )
+                    .await?;
                     let at = run.inputs.iter().find(|input| !input.complete).map(|input| input.at);
                     let words = at.map_or("all input is committed".into(), |at| format!("at {at}"));
                     self.log.line(Level::Info, &format!("going on with run {} {words}", run.run));
@@ -483,7 +588,8 @@ impl Job<'_> {
             summary.run = Some(ticket.run().into());
             self.log.set_run(ticket.run());
             drop(lock.name(ticket.run()));
-            let ended = self.attempt::<I>(&inputs, &identity, &context, &ticket, ledger, summary).await;
+            let ended =
+                self.attempt::<I>(&inputs, &identity, &context, &ticket, ledger, summary).await;
             let exit = match &ended {
                 Ok(exit) => *exit,
                 Err(refused) => {
@@ -491,7 +597,13 @@ impl Job<'_> {
                     refused.exit
                 }
             };
-            Ok(self.end(exit, &ticket, ledger, summary).await)
+            let exit = self.end(exit, &ticket, ledger, summary).await;
+            if exit == Exit::Complete && before == Exit::Rejects {
+                let words = "contracts were rejected, and claims were judged without them; see nightly-import status";
+                summary.message.get_or_insert(words.into());
+                return Ok(before);
+            }
+            Ok(exit)
         })
     }
 
@@ -507,7 +619,9 @@ impl Job<'_> {
         if began == now {
             return Ok(());
         }
-        let words = format!("run {run} began with the contracts of run {began}, and run {now} has imported others since");
+        let words = format!(
+            "run {run} began with the contracts of run {began}, and run {now} has imported others since"
+        );
         if !self.arguments.accept_changed {
             let remedy = "--accept-changed judges the rest by those";
             return Err(Refused::new(Exit::Mismatch, format!("{words}; {remedy}")));
@@ -518,7 +632,10 @@ impl Job<'_> {
 
     fn name_skipped(&self, skipped: &[Done]) {
         for done in skipped {
-            self.log.line(Level::Info, &format!("{}: already imported by run {}", done.path.display(), done.run));
+            self.log.line(
+                Level::Info,
+                &format!("{}: already imported by run {}", done.path.display(), done.run),
+            );
         }
     }
 
@@ -541,28 +658,36 @@ impl Job<'_> {
             let differences = &done.differences;
             if !differences.is_empty() {
                 let words = differences.join(", ");
-                self.log.line(Level::Warn, &format!("{path}: run {} had other settings: {words}", done.run));
+                self.log.line(
+                    Level::Warn,
+                    &format!("{path}: run {} had other settings: {words}", done.run),
+                );
             }
-            worst = worst.max(exit);
+            worst = worst.max(if done.other_path.is_some() { Exit::Complete } else { exit });
         }
-        Ok(if all.iter().any(|done| done.other_path.is_some()) { Exit::Complete } else { worst })
+        Ok(worst)
     }
 
     /// Imports the contracts beside the input if they are needed, are not there yet, and this database is the program's own.
+    /// Gives the exit code of that.
     async fn contracts_first<I: Import>(
         &self,
         paths: &[PathBuf],
         lock: &mut Lock,
         ledger: &mut Ledger,
-    ) -> Result<Option<Exit>, Refused> {
+    ) -> Result<Exit, Refused> {
         if contracts_at_hand::<I>(ledger, paths).await? {
-            return Ok(None);
+            if I::NEEDS_CONTRACTS {
+                no_half_contracts::<I>(ledger).await?;
+            }
+            return Ok(Exit::Complete);
         }
         let contracts = crate::contracts::Contracts::NAME;
         let (beside, to) = (beside(paths), self.target.path().display());
         self.log.line(Level::Info, &format!("contracts first: importing {}", beside.display()));
         let arguments = for_contracts(self.arguments, beside.clone());
-        let looked = look_at_inputs::<crate::contracts::Contracts>(&arguments, &self.dialect).await?;
+        let looked =
+            look_at_inputs::<crate::contracts::Contracts>(&arguments, &self.dialect).await?;
         let job = Job {
             arguments: &arguments,
             settings: self.settings,
@@ -576,18 +701,19 @@ impl Job<'_> {
         summary.inputs = vec![(shown(&beside), size(&beside))];
         summary.target = format!("sqlite:{to}");
         summary.table = table::<crate::contracts::Contracts>(&arguments);
-        let exit = job.import::<crate::contracts::Contracts>(looked, lock, ledger, &mut summary).await?;
+        let exit =
+            job.import::<crate::contracts::Contracts>(looked, lock, ledger, &mut summary).await?;
         self.log.set_run("");
         summary.ended(exit);
         let run = summary.run.clone().unwrap_or_default();
         let total = summary.total;
-        let words = format!("contracts: run {run} read {} and stored {}: {exit}", total.read, total.stored);
+        let words =
+            format!("contracts: run {run} read {} and stored {}: {exit}", total.read, total.stored);
         self.log.line(Level::Info, &words);
-        if exit <= Exit::Rejects {
-            return Ok(None);
+        if exit > Exit::Rejects {
+            crate::print(&summary.to_string());
         }
-        crate::print(&summary.to_string());
-        Ok(Some(exit))
+        Ok(exit)
     }
 
     /// Runs the pipeline from where the inputs are, and watches it.
@@ -617,19 +743,28 @@ impl Job<'_> {
         }
         let sink = sink.open().await.map_err(sql_refused)?;
         let ignored = &self.arguments.dialect.ignore_columns;
-        let source = CsvSource::<I::Raw>::open(sources(inputs), &self.dialect, ignored, empty(self.arguments))
-            .await
-            .map_err(|error| csv_refused(&error))?;
+        let source = CsvSource::<I::Raw>::open(
+            sources(inputs),
+            &self.dialect,
+            ignored,
+            empty(self.arguments),
+        )
+        .await
+        .map_err(|error| csv_refused(&error))?;
         let mut options = options::<I>(self.arguments);
         let log = self.log.clone();
         options.on_event = Arc::new(move |event| tell(&log, &event));
-        let careful = Careful::of(ledger, ticket, &self.target, self.arguments.reject_poison).await?;
+        let careful =
+            Careful::of(ledger, ticket, &self.target, self.arguments.reject_poison).await?;
         if let Some(careful) = &careful {
-            careful.slow_down(&mut options, &crate::plan::stage_names::<I>());
+            let plan = crate::plan::stages::<I>(&options)
+                .map_err(|error| Refused::usage(error.to_string()))?;
+            careful.slow_down(&mut options, &plan.stages);
             self.log.line(Level::Warn, &careful.words());
         }
         let source = crate::poison::Watched::new(source, careful);
-        let runnable = I::stages(Pipeline::new(I::NAME).source(source), context).sink("store", sink);
+        let runnable =
+            I::stages(Pipeline::new(I::NAME).source(source), context).sink("store", sink);
         let run = runnable.start(options).map_err(|error| Refused::usage(error.to_string()))?;
         let control = run.control();
         let watch = Watch::new(self, &before, ticket, control.clone());
@@ -645,13 +780,18 @@ impl Job<'_> {
     fn exit<S>(&self, outcome: Outcome<S>, summary: &mut Summary) -> Exit {
         let (exit, message) = match outcome.end {
             End::Complete => (Exit::Complete, None),
-            End::Stopped => (Exit::Interrupted, Some("stopped by a signal; what was in flight is committed".to_string())),
+            End::Stopped => (
+                Exit::Interrupted,
+                Some("stopped by a signal; what was in flight is committed".to_string()),
+            ),
             End::Ended(why) => (Exit::Limit, Some(why)),
             End::Failed(error) => {
                 let exit = match &error {
                     RunError::Sink(SinkError::Fenced(_)) => Exit::Held,
                     RunError::Sink(SinkError::Limit(_)) => Exit::Limit,
-                    RunError::Sink(SinkError::Unbalanced(_)) | RunError::Unaccounted { .. } => Exit::Unbalanced,
+                    RunError::Sink(SinkError::Unbalanced(_)) | RunError::Unaccounted { .. } => {
+                        Exit::Unbalanced
+                    }
                     RunError::Panic(_) => Exit::Internal,
                     _ => Exit::Failed,
                 };
@@ -664,7 +804,13 @@ impl Job<'_> {
 
     /// Ends the attempt in the ledger and fills the summary with what the ledger says. A complete run with rejects says so in
     /// its exit code, whichever attempt they are from.
-    async fn end(&self, exit: Exit, ticket: &Ticket, ledger: &mut Ledger, summary: &mut Summary) -> Exit {
+    async fn end(
+        &self,
+        exit: Exit,
+        ticket: &Ticket,
+        ledger: &mut Ledger,
+        summary: &mut Summary,
+    ) -> Exit {
         let info = ledger.run(ticket.run()).await;
         let exit = match &info {
             Ok(info) if exit == Exit::Complete && info.tally.rejected > 0 => Exit::Rejects,
@@ -677,13 +823,20 @@ impl Job<'_> {
             _ => RunState::Failed,
         };
         if let Err(error) = ledger.end_attempt(ticket, state, i32::from(exit.code())).await {
-            self.log.line(Level::Error, &format!("the end of this attempt could not be noted: {error}"));
+            self.log.line(
+                Level::Error,
+                &format!("the end of this attempt could not be noted: {error}"),
+            );
         }
         if let Ok(info) = info {
             fill(summary, &info);
         }
         if let Ok(rejects) = ledger.rejects_by_kind(ticket.run()).await {
-            let counted = rejects.into_iter().map(|(column, kind, count)| RejectCount { column, kind, count });
+            let counted = rejects.into_iter().map(|(column, kind, count)| RejectCount {
+                column,
+                kind,
+                count,
+            });
             summary.rejects = counted.collect();
         }
         let to = format!("--to sqlite:{}", self.target.path().display());
@@ -708,7 +861,11 @@ fn command_line() -> String {
     let quoted = |argument: std::ffi::OsString| {
         let text = argument.to_string_lossy().into_owned();
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,%+@".contains(c);
-        if !text.is_empty() && text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+        if !text.is_empty() && text.chars().all(plain) {
+            text
+        } else {
+            format!("'{}'", text.replace('\'', "'\\''"))
+        }
     };
     let rest: Vec<_> = std::env::args_os().skip(1).map(quoted).collect();
     format!("nightly-import {}", rest.join(" "))
@@ -720,7 +877,9 @@ fn today() -> String {
 
 fn sql_refused(error: SqlError) -> Refused {
     match error {
-        SqlError::NoTable { .. } | SqlError::TableDiffers { .. } => Refused::usage(error.to_string()),
+        SqlError::NoTable { .. } | SqlError::TableDiffers { .. } => {
+            Refused::usage(error.to_string())
+        }
         SqlError::Database { trouble: Trouble::ReadOnly, .. } => Refused::usage(error.to_string()),
         SqlError::Ledger(error) => refused(error),
         other => Refused::failed(other.to_string()),
@@ -753,9 +912,15 @@ pub fn sources(inputs: &[ResumePoint]) -> Vec<CsvInput> {
 fn tell(log: &Log, event: &Event) {
     match event {
         Event::Panicked { stage, at } => {
-            log.line_of_kind(Level::Error, &format!("{stage} panicked"), &format!("{stage}: panicked, near {at}"));
+            log.line_of_kind(
+                Level::Error,
+                &format!("{stage} panicked"),
+                &format!("{stage}: panicked, near {at}"),
+            );
         }
-        Event::Held { stage, message } => log.line(Level::Warn, &format!("{stage}: paused: {message}")),
+        Event::Held { stage, message } => {
+            log.line(Level::Warn, &format!("{stage}: paused: {message}"))
+        }
         Event::Resumed { stage } => log.line(Level::Info, &format!("{stage}: goes on")),
         Event::Stalled(words) => log.line(Level::Warn, &format!("nothing moves: {words}")),
         _ => {}
@@ -779,7 +944,12 @@ struct Watch<'a> {
 const MINUTE: usize = 60;
 
 impl<'a> Watch<'a> {
-    fn new(job: &'a Job<'a>, before: &'a RunInfo, ticket: &'a Ticket, control: Control) -> Watch<'a> {
+    fn new(
+        job: &'a Job<'a>,
+        before: &'a RunInfo,
+        ticket: &'a Ticket,
+        control: Control,
+    ) -> Watch<'a> {
         Watch {
             job,
             before,
@@ -843,15 +1013,24 @@ impl<'a> Watch<'a> {
             None => before,
             Some(at) => {
                 let inputs = self.before.inputs.iter().zip(0u32..);
-                inputs.map(|(input, index)| match index.cmp(&at.input) {
-                    std::cmp::Ordering::Less => input.size,
-                    std::cmp::Ordering::Equal => at.byte,
-                    std::cmp::Ordering::Greater => input.at.byte,
-                }).sum()
+                inputs
+                    .map(|(input, index)| match index.cmp(&at.input) {
+                        std::cmp::Ordering::Less => input.size,
+                        std::cmp::Ordering::Equal => at.byte,
+                        std::cmp::Ordering::Greater => input.at.byte,
+                    })
+                    .sum()
             }
         };
         let records_now = report.tally.read;
-        Progress { bytes, of, before, records: self.before.tally.read + records_now, records_now, wall: report.wall }
+        Progress {
+            bytes,
+            of,
+            before,
+            records: self.before.tally.read + records_now,
+            records_now,
+            wall: report.wall,
+        }
     }
 
     async fn write_status(&mut self, state: RunState) {

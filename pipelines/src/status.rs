@@ -3,7 +3,9 @@
 use std::io::Write;
 
 use gegendruck::{Report, thousands};
-use gegendruck_checkpoints::{AttemptInfo, Ledger, LedgerError, RunInfo, RunState, Status, StatusError, StatusFile, Target};
+use gegendruck_checkpoints::{
+    AttemptInfo, Ledger, LedgerError, RunInfo, RunState, Status, StatusError, StatusFile, Target,
+};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -74,7 +76,10 @@ pub async fn status(arguments: &StatusArgs) -> Result<Exit, Refused> {
     if arguments.json {
         text = format!("{:#}\n", json!({"schema": 1, "target": target.path(), "runs": documents}));
     } else if arguments.run.is_none() {
-        let head = format!("{:20} {:10} {:12} {:>8} {:>14} {:>12} {:>10}  input\n", "run", "pipeline", "state", "attempts", "read", "stored", "rejected");
+        let head = format!(
+            "{:20} {:10} {:12} {:>8} {:>14} {:>12} {:>10}  input\n",
+            "run", "pipeline", "state", "attempts", "read", "stored", "rejected"
+        );
         text.insert_str(0, &head);
     }
     crate::print(&text);
@@ -120,7 +125,8 @@ fn whole(run: &RunInfo, attempts: &[AttemptInfo], live: bool, target: &Target) -
         text.push_str(&format!("judged by the contracts of run {contracts}\n"));
     }
     for input in &run.inputs {
-        let share = if input.size == 0 { 100.0 } else { 100.0 * input.at.byte as f64 / input.size as f64 };
+        let share =
+            if input.size == 0 { 100.0 } else { 100.0 * input.at.byte as f64 / input.size as f64 };
         let done = if input.complete { ", complete" } else { "" };
         text.push_str(&format!(
             "input {}: committed up to byte {} of {} ({share:.0} %), next {}{done}\n",
@@ -144,7 +150,11 @@ fn whole(run: &RunInfo, attempts: &[AttemptInfo], live: bool, target: &Target) -
         let end = match (&attempt.ended, attempt.exit_code) {
             (Some(ended), Some(code)) => format!("ended {ended} with exit {code}"),
             (Some(ended), None) => format!("ended {ended}"),
-            (None, _) if live && Some(attempt.attempt) == attempts.last().map(|last| last.attempt) => "running".into(),
+            (None, _)
+                if live && Some(attempt.attempt) == attempts.last().map(|last| last.attempt) =>
+            {
+                "running".into()
+            }
             (None, _) => format!("died after {}", attempt.heartbeat),
         };
         text.push_str(&format!(
@@ -159,7 +169,9 @@ fn whole(run: &RunInfo, attempts: &[AttemptInfo], live: bool, target: &Target) -
         ));
     }
     if let Some(settings) = attempts.last().and_then(|attempt| attempt.settings.as_object()) {
-        let given = settings.iter().filter(|(_, setting)| !matches!(setting["from"].as_str(), Some("default" | "input")));
+        let given = settings
+            .iter()
+            .filter(|(_, setting)| !matches!(setting["from"].as_str(), Some("default" | "input")));
         for (name, setting) in given {
             let (value, from) = (&setting["value"], &setting["from"]);
             let (value, from) = (value.as_str().unwrap_or(""), from.as_str().unwrap_or(""));
@@ -179,7 +191,11 @@ fn go_on(run: &RunInfo, target: &Target) -> Option<String> {
     }
     let inputs: Vec<_> = run.inputs.iter().map(|input| input.path.as_str()).collect();
     let to = target.path().display();
-    Some(format!("nightly-import run {} {} --to sqlite:{to}", run.pipeline.pipeline, inputs.join(" ")))
+    Some(format!(
+        "nightly-import run {} {} --to sqlite:{to}",
+        run.pipeline.pipeline,
+        inputs.join(" ")
+    ))
 }
 
 /// The status of the run whose process is alive on this machine, if there is one.
@@ -201,7 +217,8 @@ fn age(status: &Status) -> f64 {
 pub async fn inspect(arguments: &InspectArgs) -> Result<Exit, Refused> {
     let target = target(&arguments.target)?;
     loop {
-        let live = live(&target).filter(|status| arguments.run.as_ref().is_none_or(|run| *run == status.run));
+        let live = live(&target)
+            .filter(|status| arguments.run.as_ref().is_none_or(|run| *run == status.run));
         match &live {
             Some(status) if arguments.json => crate::print(&format!("{:#}\n", json!(status))),
             Some(status) => crate::print(&running(status)),
@@ -245,7 +262,9 @@ fn running(status: &Status) -> String {
     for note in &status.notes {
         text.push_str(&format!("now: {note}\n"));
     }
-    text.push_str("Nothing is lost if it is stopped: the next run goes on behind the last commit.\n");
+    text.push_str(
+        "Nothing is lost if it is stopped: the next run goes on behind the last commit.\n",
+    );
     text
 }
 
@@ -260,7 +279,10 @@ fn last_figures(arguments: &InspectArgs, target: &Target, run: &RunInfo) -> Resu
         crate::print(&format!("{:#}\n", json!(status)));
     } else {
         let report = status.report.map_or(String::new(), |report| format!("{report}\n"));
-        crate::print(&format!("run {} died; its last figures, of {}:\n{report}", run.run, status.written));
+        crate::print(&format!(
+            "run {} died; its last figures, of {}:\n{report}",
+            run.run, status.written
+        ));
     }
     Ok(Exit::Complete)
 }
@@ -276,7 +298,12 @@ async fn finished(arguments: &InspectArgs, target: &Target) -> Result<Exit, Refu
         crate::print(&format!("{document:#}\n"));
     } else {
         let words = state(&run, false);
-        crate::print(&format!("run {}   {words}, attempt {}, {:.1} s\n{report}\n", run.run, stored.attempt, report.wall.as_secs_f64()));
+        crate::print(&format!(
+            "run {}   {words}, attempt {}, {:.1} s\n{report}\n",
+            run.run,
+            stored.attempt,
+            report.wall.as_secs_f64()
+        ));
     }
     if let Err(error @ StatusError::Damaged { .. }) = StatusFile::of(target).read() {
         // A standard error that nobody reads does no harm.

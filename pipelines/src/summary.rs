@@ -113,7 +113,9 @@ impl Summary {
     /// # Errors
     /// The file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), Refused> {
-        let failed = |error: std::io::Error| Refused::failed(format!("{}: the summary cannot be written: {error}", path.display()));
+        let failed = |error: std::io::Error| {
+            Refused::failed(format!("{}: the summary cannot be written: {error}", path.display()))
+        };
         let document = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
         if path.metadata().is_ok_and(|found| !found.is_file()) {
             // A device or a pipe: nothing may take its place.
@@ -168,9 +170,14 @@ impl Summary {
         let zone = TimeZone::system();
         let local = |at: Timestamp| at.to_zoned(zone.clone());
         let (start, end) = (local(self.started), local(self.ended));
-        let attempts = if self.attempts == 1 { "1 attempt".into() } else { format!("{} attempts", self.attempts) };
+        let attempts = if self.attempts == 1 {
+            "1 attempt".into()
+        } else {
+            format!("{} attempts", self.attempts)
+        };
         let took = self.ended.duration_since(self.started);
-        let (start, end, offset) = (start.strftime("%H:%M:%S"), end.strftime("%H:%M:%S"), end.strftime("%:z"));
+        let (start, end, offset) =
+            (start.strftime("%H:%M:%S"), end.strftime("%H:%M:%S"), end.strftime("%:z"));
         writeln!(f, "{start} - {end} {offset}, {}, {attempts}", long_time(took))
     }
 
@@ -179,7 +186,8 @@ impl Summary {
         let Lines { header, blank, trailer } = self.other_lines;
         let n = thousands;
         let inside = self.lines.saturating_sub(header + blank + trailer + read);
-        let inside = if inside == 0 { String::new() } else { format!(" + within records {}", n(inside)) };
+        let inside =
+            if inside == 0 { String::new() } else { format!(" + within records {}", n(inside)) };
         writeln!(
             f,
             "lines {} = header {} + records {} + blank {} + trailer {}{inside} (no trailer given: end of file not confirmed)",
@@ -207,7 +215,8 @@ impl Summary {
         }
         const SHOWN: usize = 8;
         let one = |reject: &RejectCount| {
-            let column = reject.column.as_ref().map_or(String::new(), |column| format!("{column} "));
+            let column =
+                reject.column.as_ref().map_or(String::new(), |column| format!("{column} "));
             format!("{column}{} {}", reject.kind, thousands(reject.count))
         };
         let mut words = self.rejects.iter().take(SHOWN).map(one).collect::<Vec<_>>().join(", ");
@@ -225,14 +234,16 @@ impl Summary {
 /// How often the outside was asked, for the stages that do.
 fn calls(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     for stage in report.stages.iter().filter(|stage| stage.kind == gegendruck::StageKind::Call) {
-        let (calls, records, again) = (thousands(stage.claims), thousands(stage.records), thousands(stage.retried));
+        let (calls, records, again) =
+            (thousands(stage.claims), thousands(stage.records), thousands(stage.retried));
         writeln!(f, "calls:      {} {calls} for {records} records, {again} repeated", stage.name)?;
     }
     Ok(())
 }
 
 fn input(path: &str, bytes: Option<u64>) -> String {
-    let name = Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy().into_owned());
+    let name =
+        Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy().into_owned());
     match bytes {
         None => name,
         Some(bytes) if bytes >= 10_000_000 => format!("{name} {} MB", bytes / 1_000_000),

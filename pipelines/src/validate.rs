@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gegendruck::{
-    Committed, End, Group, Options, Pipeline, Position, Reason, Records, Room, Sink, SinkContext, SinkError, Source,
-    SourceError, Tally, thousands,
+    Committed, End, Group, Options, Pipeline, Position, Reason, Records, Room, Sink, SinkContext,
+    SinkError, Source, SourceError, Tally, thousands,
 };
 use gegendruck_stages::csv::{CsvInput, CsvSource, Dialect, Empty};
 use gegendruck_stages::value::Formats;
@@ -40,7 +40,10 @@ struct Counting {
 
 impl Counting {
     fn fault(&mut self, at: Position, reason: Reason) {
-        let kind = self.kinds.entry((reason.column.as_deref().map(Into::into), reason.kind.to_string())).or_default();
+        let kind = self
+            .kinds
+            .entry((reason.column.as_deref().map(Into::into), reason.kind.to_string()))
+            .or_default();
         kind.count += 1;
         if kind.examples.len() < EXAMPLES {
             kind.examples.push((at, reason.byte));
@@ -52,7 +55,11 @@ impl Counting {
 }
 
 impl Sink<Vec<Reason>> for Counting {
-    async fn commit(&mut self, group: Group<Vec<Reason>>, _: &SinkContext) -> Result<Committed, SinkError> {
+    async fn commit(
+        &mut self,
+        group: Group<Vec<Reason>>,
+        _: &SinkContext,
+    ) -> Result<Committed, SinkError> {
         let tally = Tally {
             read: group.amount.records,
             stored: group.records_with_items(),
@@ -101,10 +108,19 @@ pub async fn validate<I: Import>(arguments: &ValidateArgs) -> Result<Exit, Refus
     let formats = Arc::new(formats(&arguments.values)?);
     let mut paths = arguments.inputs.clone();
     paths.sort();
-    let inputs = paths.iter().zip(0..).map(|(path, index)| CsvInput { path: path.clone(), start: None, index });
-    let source = CsvSource::<I::Raw>::open(inputs.collect(), &dialect, &arguments.dialect.ignore_columns, Empty::Allowed)
-        .await
-        .map_err(|error| csv_refused(&error))?;
+    let inputs = paths.iter().zip(0..).map(|(path, index)| CsvInput {
+        path: path.clone(),
+        start: None,
+        index,
+    });
+    let source = CsvSource::<I::Raw>::open(
+        inputs.collect(),
+        &dialect,
+        &arguments.dialect.ignore_columns,
+        Empty::Allowed,
+    )
+    .await
+    .map_err(|error| csv_refused(&error))?;
     let counted = count::<I>(source, formats).await?;
     let file = |at: &Position| paths[at.input as usize].display().to_string();
     if arguments.json {
@@ -138,7 +154,10 @@ pub async fn validate<I: Import>(arguments: &ValidateArgs) -> Result<Exit, Refus
                 _ => format!("{} line {}", file(at), at.line),
             };
             let examples = found.examples.iter().map(at).collect::<Vec<_>>().join(", ");
-            text.push_str(&format!("{:>9}  {column:18} {kind:24} {examples}\n", thousands(found.count)));
+            text.push_str(&format!(
+                "{:>9}  {column:18} {kind:24} {examples}\n",
+                thousands(found.count)
+            ));
         }
         crate::print(&text);
     }
@@ -156,11 +175,20 @@ pub async fn first_records<I: Import>(
     formats: Arc<Formats>,
     most: u64,
 ) -> Result<(u64, u64, Option<String>), Refused> {
-    let source = CsvSource::<I::Raw>::open(inputs, dialect, &arguments.dialect.ignore_columns, empty(arguments))
-        .await
-        .map_err(|error| csv_refused(&error))?;
+    let source = CsvSource::<I::Raw>::open(
+        inputs,
+        dialect,
+        &arguments.dialect.ignore_columns,
+        empty(arguments),
+    )
+    .await
+    .map_err(|error| csv_refused(&error))?;
     let counted = count::<I>(First { source, left: most }, formats).await?;
-    Ok((counted.records, counted.faulty, counted.first.map(|(at, reason)| format!("{at}: {reason}"))))
+    Ok((
+        counted.records,
+        counted.faulty,
+        counted.first.map(|(at, reason)| format!("{at}: {reason}")),
+    ))
 }
 
 /// The first records of a source.

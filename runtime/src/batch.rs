@@ -123,6 +123,14 @@ impl Filtered {
 /// A contiguous run of records, handed over in one piece.
 #[derive(Debug)]
 pub struct Batch<T> {
+    /// In one piece on the heap, so that a hand-over moves a few words and a stage that changes the values leaves it alone.
+    head: Box<Head>,
+    items: VecDeque<Item<T>>,
+}
+
+/// All of a batch but its values.
+#[derive(Debug)]
+struct Head {
     /// Place on the axis of the run of its first record: how many were handed out before it.
     first: u64,
     /// The hand-over of the source that its first record belongs to; tells batches without records apart.
@@ -130,7 +138,6 @@ pub struct Batch<T> {
     /// The hand-over that its last record belongs to.
     serial: u64,
     span: Span,
-    items: VecDeque<Item<T>>,
     rejects: Vec<Reject>,
     filtered: Filtered,
     block: Option<Block>,
@@ -182,12 +189,11 @@ impl<T> SourceBatch<T> {
     }
 
     pub(crate) fn into_batch(self, first: u64, serial: u64, read_at: Moment) -> Batch<T> {
-        Batch {
+        let head = Head {
             first,
             from: serial,
             serial,
             span: self.span,
-            items: self.items.into(),
             rejects: self.rejects,
             filtered: Filtered::default(),
             block: self.block,
@@ -195,7 +201,8 @@ impl<T> SourceBatch<T> {
             checkpoint: Some(self.checkpoint),
             read_at,
             claim: Claimed::default(),
-        }
+        };
+        Batch { head: Box::new(head), items: self.items.into() }
     }
 }
 
@@ -211,17 +218,17 @@ pub(crate) struct Parts<T> {
 impl<T> Batch<T> {
     /// What it counts on the axis of demand: records and bytes of its span.
     pub fn amount(&self) -> Amount {
-        Amount { records: self.span.records(), bytes: self.span.bytes() }
+        Amount { records: self.head.span.records(), bytes: self.head.span.bytes() }
     }
 
     /// Its place on the axis of the run: how many records were handed out before its first one.
     pub fn first(&self) -> u64 {
-        self.first
+        self.head.first
     }
 
     /// Where its records lie.
     pub fn span(&self) -> Span {
-        self.span
+        self.head.span
     }
 
     /// The values that go on.
@@ -246,60 +253,63 @@ impl<T> Batch<T> {
 
     /// The records that were refused so far.
     pub fn rejects(&self) -> &[Reject] {
-        &self.rejects
+        &self.head.rejects
     }
 
     /// The records dropped on purpose so far.
     pub fn filtered(&self) -> &Filtered {
-        &self.filtered
+        &self.head.filtered
     }
 
     /// When its first record was read.
     pub fn read_at(&self) -> Moment {
-        self.read_at
+        self.head.read_at
     }
 
     pub(crate) fn checkpoint(&self) -> Option<&Checkpoint> {
-        self.checkpoint.as_ref()
+        self.head.checkpoint.as_ref()
     }
 
     /// Its place in an order: the hand-over that it begins in, or its claim, and how far it lies in.
     pub(crate) fn place(&self, order: Order) -> Place {
         match order {
-            Order::Source => (self.from, self.first),
-            Order::Claims => (self.claim.number, self.first - self.claim.first),
+            Order::Source => (self.head.from, self.head.first),
+            Order::Claims => (self.head.claim.number, self.head.first - self.head.claim.first),
         }
     }
 
     /// The place of the batch that follows this one.
     pub(crate) fn next_place(&self, order: Order) -> Place {
-        let records = self.span.records();
+        let records = self.head.span.records();
         match order {
-            Order::Source => {
-                (self.serial + u64::from(self.checkpoint.is_some()), self.first + records)
-            }
-            Order::Claims => match self.first - self.claim.first + records {
-                end if end == self.claim.records => (self.claim.number + 1, 0),
-                end => (self.claim.number, end),
+            Order::Source => (
+                self.head.serial + u64::from(self.head.checkpoint.is_some()),
+                self.head.first + records,
+            ),
+            Order::Claims => match self.head.first - self.head.claim.first + records {
+                end if end == self.head.claim.records => (self.head.claim.number + 1, 0),
+                end => (self.head.claim.number, end),
             },
         }
     }
 
     /// It was taken from its link by this claim.
     pub(crate) fn claimed(&mut self, number: u64) {
-        self.claim = Claimed { number, first: self.first, records: self.span.records() };
+        self.head.claim =
+            Claimed { number, first: self.head.first, records: self.head.span.records() };
     }
 
     #[cfg(test)]
     pub(crate) fn serial(&self) -> u64 {
-        self.serial
+        self.head.serial
     }
 
     /// The untouched source bytes of one of its records.
     pub fn source_bytes(&self, at: Position, len: u32) -> &[u8] {
-        self.block
+        self.head
+            .block
             .iter()
-            .chain(&self.more_blocks)
+            .chain(&self.head.more_blocks)
             .find_map(|block| block.get(at.byte, len as usize))
             .unwrap_or_default()
     }
@@ -314,7 +324,7 @@ impl<T> Batch<T> {
         tries: Tries,
     ) {
         let bytes = self.source_bytes(at, len).into();
-        self.rejects.push(Reject {
+        self.head.rejects.push(Reject {
             at,
             len: u64::from(len),
             bytes,
@@ -327,41 +337,12 @@ impl<T> Batch<T> {
     }
 
     pub(crate) fn filter(&mut self, reason: &'static str) {
-        self.filtered.add(reason, 1);
+        self.head.filtered.add(reason, 1);
     }
 
     /// Takes the items out, to put what became of them into the batch that goes on.
     pub(crate) fn take_items<U>(self) -> (VecDeque<Item<T>>, Batch<U>) {
-        let Batch {
-            first,
-            from,
-            serial,
-            span,
-            items,
-            rejects,
-            filtered,
-            block,
-            more_blocks,
-            checkpoint,
-            read_at,
-            claim,
-        } = self;
-        let items_out = VecDeque::new();
-        let rest = Batch {
-            first,
-            from,
-            serial,
-            span,
-            items: items_out,
-            rejects,
-            filtered,
-            block,
-            more_blocks,
-            checkpoint,
-            read_at,
-            claim,
-        };
-        (items, rest)
+        (self.items, Batch { head: self.head, items: VecDeque::new() })
     }
 
     pub(crate) fn put_items(&mut self, items: Vec<Item<T>>) {
@@ -369,8 +350,9 @@ impl<T> Batch<T> {
     }
 
     pub(crate) fn into_parts(self) -> Parts<T> {
-        let blocks = self.block.into_iter().chain(self.more_blocks).collect();
-        Parts { items: self.items, rejects: self.rejects, filtered: self.filtered, blocks }
+        let Head { rejects, filtered, block, more_blocks, .. } = *self.head;
+        let blocks = block.into_iter().chain(more_blocks).collect();
+        Parts { items: self.items, rejects, filtered, blocks }
     }
 
     /// Cuts off the first `count` items, and leaves the part that begins with the record of the next one.
@@ -378,26 +360,27 @@ impl<T> Batch<T> {
     /// The counts of filtered records stay with the first part as a whole; parts of one hand-over are committed together.
     pub(crate) fn split_head(&mut self, count: usize) -> Batch<T> {
         let at = self.items[count].at;
-        let (before, after) =
-            std::mem::take(&mut self.rejects).into_iter().partition(|r| r.at.record < at.record);
-        let head = Batch {
-            first: self.first,
-            from: self.from,
-            serial: self.serial,
-            span: Span { start: self.span.start, end: at },
-            items: self.items.drain(..count).collect(),
+        let (before, after) = std::mem::take(&mut self.head.rejects)
+            .into_iter()
+            .partition(|r| r.at.record < at.record);
+        let head = Head {
+            first: self.head.first,
+            from: self.head.from,
+            serial: self.head.serial,
+            span: Span { start: self.head.span.start, end: at },
             rejects: before,
-            filtered: std::mem::take(&mut self.filtered),
-            block: self.block.clone(),
-            more_blocks: self.more_blocks.clone(),
+            filtered: std::mem::take(&mut self.head.filtered),
+            block: self.head.block.clone(),
+            more_blocks: self.head.more_blocks.clone(),
             checkpoint: None,
-            read_at: self.read_at,
-            claim: self.claim,
+            read_at: self.head.read_at,
+            claim: self.head.claim,
         };
-        self.rejects = after;
-        self.from = self.serial;
-        self.first += at.record - self.span.start.record;
-        self.span.start = at;
+        let head = Batch { head: Box::new(head), items: self.items.drain(..count).collect() };
+        self.head.rejects = after;
+        self.head.from = self.head.serial;
+        self.head.first += at.record - self.head.span.start.record;
+        self.head.span.start = at;
         head
     }
 
@@ -436,21 +419,21 @@ impl<T> Batch<T> {
 
     /// Takes all of it, and leaves an empty batch behind.
     pub(crate) fn take(&mut self) -> Batch<T> {
-        let end = Span { start: self.span.end, end: self.span.end };
-        let empty = Batch {
-            first: self.first + self.span.records(),
-            from: self.serial,
-            serial: self.serial,
+        let end = Span { start: self.head.span.end, end: self.head.span.end };
+        let empty = Head {
+            first: self.head.first + self.head.span.records(),
+            from: self.head.serial,
+            serial: self.head.serial,
             span: end,
-            items: VecDeque::new(),
             rejects: Vec::new(),
             filtered: Filtered::default(),
             block: None,
             more_blocks: Vec::new(),
             checkpoint: None,
-            read_at: self.read_at,
-            claim: self.claim,
+            read_at: self.head.read_at,
+            claim: self.head.claim,
         };
+        let empty = Batch { head: Box::new(empty), items: VecDeque::new() };
         std::mem::replace(self, empty)
     }
 
@@ -458,34 +441,35 @@ impl<T> Batch<T> {
     pub(crate) fn detach(&mut self) {
         let (Some(first), Some(last)) = (self.items.front(), self.items.back()) else { return };
         let (base, end) = (first.at.byte, last.at.byte + u64::from(last.len));
-        let blocks = self.block.iter().chain(&self.more_blocks);
+        let blocks = self.head.block.iter().chain(&self.head.more_blocks);
         let bytes = blocks.filter_map(|block| block.get(base, (end - base) as usize)).next();
         if let Some(bytes) = bytes.map(Arc::from) {
-            self.block = Some(Block::new(base, bytes));
-            self.more_blocks = Vec::new();
+            self.head.block = Some(Block::new(base, bytes));
+            self.head.more_blocks = Vec::new();
         }
     }
 
     /// True if `next` continues this batch, so that the two can be joined.
     pub(crate) fn continues_with(&self, next: &Batch<T>) -> bool {
-        let same_input = self.span.end.input == next.span.start.input;
-        let complete = self.checkpoint.is_some_and(|checkpoint| checkpoint.complete);
+        let same_input = self.head.span.end.input == next.head.span.start.input;
+        let complete = self.head.checkpoint.is_some_and(|checkpoint| checkpoint.complete);
         same_input
             && !complete
             && self.next_place(Order::Source) == next.place(Order::Source)
-            && self.span.end == next.span.start
+            && self.head.span.end == next.head.span.start
     }
 
     /// Joins what follows directly. The checkpoint between the two is given up: the later one covers it.
     pub(crate) fn join(&mut self, mut next: Batch<T>) {
-        self.serial = next.serial;
-        self.span.end = next.span.end;
+        self.head.serial = next.head.serial;
+        self.head.span.end = next.head.span.end;
+        self.head.read_at = self.head.read_at.min(next.head.read_at);
         self.items.append(&mut next.items);
-        self.rejects.append(&mut next.rejects);
-        self.filtered.merge(next.filtered);
-        self.more_blocks.extend(next.block.into_iter().chain(next.more_blocks));
-        self.checkpoint = next.checkpoint;
-        self.read_at = self.read_at.min(next.read_at);
+        self.head.rejects.append(&mut next.head.rejects);
+        let Head { block, more_blocks, checkpoint, filtered, .. } = *next.head;
+        self.head.more_blocks.extend(block.into_iter().chain(more_blocks));
+        self.head.filtered.merge(filtered);
+        self.head.checkpoint = checkpoint;
     }
 }
 

@@ -457,10 +457,7 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
                 self.judge(work, tries, answers, pass, crew)
             }
             Err(_panic) => {
-                self.outlet.stage.event(Event::Panicked {
-                    stage: self.outlet.stage.name.clone(),
-                    at: work.batch.span().start,
-                });
+                self.outlet.stage.panicked(work.batch.span().start);
                 self.one_by_one(work, tries, crew);
                 self.release(pass);
                 Ok(())

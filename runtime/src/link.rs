@@ -32,7 +32,7 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use crate::clock::Moment;
@@ -63,7 +63,7 @@ pub struct Window {
 /// The bounded path between two stages.
 pub struct Link<T> {
     inner: Mutex<Inner<T>>,
-    upstream: OnceLock<Weak<dyn Upstream>>,
+    upstream: OnceLock<Arc<dyn Upstream>>,
 }
 
 struct Inner<T> {
@@ -151,7 +151,7 @@ impl<T> Link<T> {
     }
 
     /// Names the link whose receiver sends into this one.
-    pub(crate) fn set_upstream(&self, upstream: Weak<dyn Upstream>) {
+    pub(crate) fn set_upstream(&self, upstream: Arc<dyn Upstream>) {
         let known = self.upstream.set(upstream);
         debug_assert!(known.is_ok(), "a link has one sender");
     }
@@ -259,7 +259,7 @@ impl<T> Link<T> {
         if !changed {
             return;
         }
-        if let Some(upstream) = self.upstream.get().and_then(Weak::upgrade) {
+        if let Some(upstream) = self.upstream.get() {
             if let Some(limit) = raised {
                 upstream.raise_ceiling(limit);
             }
@@ -278,6 +278,19 @@ impl<T> Link<T> {
     /// A dropped claim has taken nothing; if it had been woken, the next worker is.
     pub(crate) fn claim(&self, most: Share, meter: Option<&Arc<Meter>>) -> Claim<'_, T> {
         Claim { link: self, most, meter: meter.cloned(), id: None }
+    }
+
+    /// Claims what [`Link::claim`] would give at once.
+    pub(crate) fn try_claim(&self, most: Share) -> Option<Batch<T>> {
+        let mut inner = self.inner.lock();
+        if inner.halted {
+            return None;
+        }
+        let batch = inner.take(most)?;
+        let next = inner.next_waiting();
+        drop(inner);
+        wake(next);
+        Some(batch)
     }
 
     /// No more will be sent: claims give `None` when the queue is empty.

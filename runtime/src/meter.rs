@@ -196,25 +196,24 @@ impl Meter {
         }
     }
 
-    /// The worker has claimed records and begins to serve them.
+    /// The worker has claimed records and begins to serve them. If it has been in that state since the last claim, the time
+    /// goes on where that one ended, without another look at the clock.
     pub fn begin(&self, state: State) {
         let mut inner = self.inner.lock();
-        inner.fold(self.clock.now());
-        inner.state = state;
-        inner.changes += 1;
-        inner.serving_at_claim = inner.times.serving();
+        if inner.state != state {
+            inner.fold(self.clock.now());
+            inner.state = state;
+            inner.changes += 1;
+            inner.serving_at_claim = inner.times.serving();
+        }
     }
 
     /// The worker is done with a claim that covered `records` of the source and worked on `worked_on` of them (the others had
     /// their verdict already): the serving time since [`Meter::begin`] goes to the service times.
     pub fn served(&self, records: u64, worked_on: u64) {
         let mut inner = self.inner.lock();
-        inner.fold(self.clock.now());
-        inner.records += records;
-        inner.claims += 1;
-        if worked_on > 0 {
-            let nanos =
-                (inner.times.serving() - inner.serving_at_claim).as_nanos() as u64 / worked_on;
+        let served = inner.claim_done(self.clock.now(), records);
+        if let Some(nanos) = (served.as_nanos() as u64).checked_div(worked_on) {
             inner.service.saturating_record_n(nanos, worked_on);
         }
     }
@@ -222,11 +221,8 @@ impl Meter {
     /// The sink is done with a transaction of `records`: its service times are those of whole transactions.
     pub fn committed(&self, records: u64) {
         let mut inner = self.inner.lock();
-        inner.fold(self.clock.now());
-        inner.records += records;
-        inner.claims += 1;
-        let nanos = (inner.times.serving() - inner.serving_at_claim).as_nanos() as u64;
-        inner.service.saturating_record(nanos);
+        let served = inner.claim_done(self.clock.now(), records);
+        inner.service.saturating_record(served.as_nanos() as u64);
     }
 
     /// The worker has ended; its times stand still from now on.
@@ -277,6 +273,16 @@ impl Drop for Ending {
 }
 
 impl Inner {
+    /// Books a claim, and says how long it was served.
+    fn claim_done(&mut self, now: Moment, records: u64) -> Duration {
+        self.fold(now);
+        self.records += records;
+        self.claims += 1;
+        let serving = self.times.serving();
+        let before = std::mem::replace(&mut self.serving_at_claim, serving);
+        serving - before
+    }
+
     fn fold(&mut self, now: Moment) {
         if !self.ended {
             self.times.nanos[self.state as usize] += now.since(self.since).as_nanos() as u64;

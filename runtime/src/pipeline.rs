@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 
 use crate::batch::Order;
 use crate::clock::Clock;
-use crate::link::{Link, Upstream, Window};
+use crate::link::{Link, Window};
 use crate::meter::{Ending, Meter, State};
 use crate::order::Sorter;
 use crate::report::{Percentiles, Report, StageKind};
@@ -202,15 +202,12 @@ impl<T: Send + 'static> Pipeline<T> {
     }
 
     /// Adds a stage that turns each value into at most `at_most` others.
-    pub fn flat_map<Out: Send + 'static, Many: IntoIterator<Item = Out>>(
+    pub fn flat_map<Out: Send + 'static, Many: IntoIterator<Item = Out> + 'static>(
         self,
         name: impl Into<String>,
         at_most: usize,
         function: impl Fn(T) -> Many + Send + Sync + 'static,
-    ) -> Pipeline<Out>
-    where
-        Many: 'static,
-    {
+    ) -> Pipeline<Out> {
         self.stage(name, stage::flat_map(at_most, function))
     }
 
@@ -233,6 +230,9 @@ impl<T: Send + 'static> Pipeline<T> {
     }
 }
 
+/// Makes the links of a whole pipeline, and gives the task of its sink.
+type ConnectSink<S> = Box<dyn FnOnce(&mut Wiring) -> SinkTask<S> + Send>;
+
 type SinkTask<S> = BoxFuture<'static, (S, Result<SinkEnd, RunError>)>;
 
 /// A whole pipeline, ready to run.
@@ -241,7 +241,7 @@ pub struct Runnable<S> {
     name: String,
     stages: Vec<Planned>,
     grouping: Grouping,
-    connect: Box<dyn FnOnce(&mut Wiring) -> SinkTask<S> + Send>,
+    connect: ConnectSink<S>,
 }
 
 impl<S: Send + 'static> Runnable<S> {
@@ -396,7 +396,7 @@ fn settle(stages: &[Planned], options: &Options) -> Result<Vec<Planned>, BuildEr
         stages[stage].settings.buffer = buffer;
         if !options.request.contains_key(name) {
             let request = &mut stages[stage].settings.request;
-            *request = Records((*request).0.min((buffer.most().0 / 4).max(1)));
+            *request = Records(request.0.min((buffer.most().0 / 4).max(1)));
         }
     }
     for (name, &claim) in &options.claim {
@@ -493,8 +493,7 @@ impl Wiring {
     ) -> Arc<Link<In>> {
         let settings = self.settings[name].clone();
         let input: Arc<Link<In>> = Link::new(window(&settings), Some(output.gauge().limit));
-        let upstream: Arc<dyn Upstream> = input.clone();
-        output.set_upstream(Arc::downgrade(&upstream));
+        output.set_upstream(input.clone());
         let info = self.info(name, &input);
         let kind = if settings.claim.is_some() { StageKind::Call } else { StageKind::Transform };
         let order = settings.reorder.map(|_| Mutex::new(Sorter::new(Order::Claims)));

@@ -20,6 +20,10 @@ use crate::{Bytes, Records, RunError, SourceError};
 
 /// What a source gives when asked.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "moved once a batch; a box would be one more allocation each time"
+)]
 pub enum Read<T> {
     /// Records, no more than there was room for. May be without records when only the checkpoint moved.
     Batch(SourceBatch<T>),

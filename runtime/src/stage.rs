@@ -25,8 +25,10 @@ use crate::link::{Gauge, Link, Share};
 use crate::meter::{Meter, State};
 use crate::order::Sorter;
 use crate::sync::Mutex;
-use crate::transform::{self, Filter, FlatMap, Map, Transform, TryMap};
-use crate::{Amount, Bytes, Event, EventHandler, Failure, Item, Reason, Records, RunError};
+use crate::transform::{Filter, FlatMap, Map, Transform, TryMap};
+use crate::{
+    Amount, Bytes, Event, EventHandler, Failure, Item, Position, Reason, Records, RunError,
+};
 
 /// How much may be on its way behind a stage's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,29 +268,42 @@ impl<In: Send + 'static, F: Transform<In>> Stage<In> for StageBuilder<Transforms
             let shared = shared.clone();
             Box::pin(async move {
                 let (function, outlet, places) = &*shared;
-                loop {
-                    let claim = async {
+                let mut busy = false;
+                while !crew.retire.is_retired() {
+                    let ready = match places {
+                        None => outlet.input.try_claim(Share::Batch).map(|batch| (batch, None)),
+                        Some(_) => None,
+                    };
+                    let wait = async {
                         let place = match places {
                             None => None,
                             Some(places) => Some(place(places, Some(&crew.meter)).await?),
                         };
                         Some((outlet.input.claim(Share::Batch, Some(&crew.meter)).await?, place))
                     };
-                    let claim = tokio::select! {
-                        biased;
-                        () = crew.retire.retired() => break,
-                        claim = claim => claim,
+                    let (batch, place) = match ready {
+                        // From one batch to the next without a wait: the worker is busy all the time.
+                        Some(next) if busy => next,
+                        Some(next) => {
+                            crew.meter.begin(State::Busy);
+                            next
+                        }
+                        None => {
+                            let next = tokio::select! {
+                                biased;
+                                () = crew.retire.retired() => None,
+                                next = wait => next,
+                            };
+                            let Some(next) = next else { break };
+                            crew.meter.begin(State::Busy);
+                            next
+                        }
                     };
-                    let Some((batch, place)) = claim else { break };
-                    crew.meter.begin(State::Busy);
+                    busy = true;
                     let records = batch.amount().records;
-                    let stage = &outlet.stage;
-                    let (batch, rejected, filtered) =
-                        transform::apply(&stage.name, function, batch, |at| {
-                            stage.event(Event::Panicked { stage: stage.name.clone(), at })
-                        });
+                    let (batch, rejected, filtered) = function.apply(&outlet.stage, batch);
                     crew.meter.served(records, records);
-                    stage.count(rejected, filtered);
+                    outlet.stage.count(rejected, filtered);
                     outlet.emit(batch, place);
                     tokio::task::coop::consume_budget().await;
                 }
@@ -331,6 +346,11 @@ pub struct Crew {
 pub(crate) struct Retire(pub(crate) watch::Receiver<bool>);
 
 impl Retire {
+    pub(crate) fn is_retired(&self) -> bool {
+        // Nothing else is ever said.
+        self.0.has_changed().unwrap_or(false)
+    }
+
     pub(crate) async fn retired(&mut self) {
         if self.0.wait_for(|retired| *retired).await.is_err() {
             std::future::pending::<()>().await;
@@ -376,6 +396,11 @@ impl StageInfo {
 
     pub(crate) fn retried(&self) {
         self.retried.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The stage panicked on the record at `at`, or on one of several from there on.
+    pub(crate) fn panicked(&self, at: Position) {
+        self.event(Event::Panicked { stage: self.name.clone(), at });
     }
 
     pub(crate) fn event(&self, event: Event) {

@@ -1,11 +1,11 @@
 //! Stages that compute: `map`, `try_map`, `filter`, `flat_map`. Plain functions over whole batches; they never wait.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
+use crate::Reason;
 use crate::batch::{Batch, Item};
+use crate::stage::StageInfo;
 use crate::verdict::{Made, Verdicts};
-use crate::{Position, Reason};
 
 /// A function of one value that does not wait.
 pub trait Transform<In>: Send + Sync + 'static {
@@ -14,35 +14,34 @@ pub trait Transform<In>: Send + Sync + 'static {
 
     /// Judges one value and hands on what became of it.
     fn make(&self, value: In, to: &mut impl FnMut(Made<Self::Out>));
+
+    /// Judges all values of a batch. A panic refuses the record that it happened on, and no other.
+    fn apply(&self, stage: &StageInfo, batch: Batch<In>) -> Applied<Self::Out>
+    where
+        Self: Sized,
+    {
+        let (items, rest) = batch.take_items::<Self::Out>();
+        let mut verdicts = Verdicts::new(&stage.name, rest, items.len(), None);
+        let mut items = items.into_iter();
+        // The loop is left by a panic and taken up again behind it, so that a batch without one pays for one guard.
+        loop {
+            let run = AssertUnwindSafe(|| {
+                for Item { at, len, value } in items.by_ref() {
+                    verdicts.record(at, len);
+                    self.make(value, &mut |made| verdicts.made(made));
+                }
+            });
+            if catch_unwind(run).is_ok() {
+                return verdicts.finish();
+            }
+            stage.panicked(verdicts.at());
+            verdicts.made(Made::Rejected(panicked()));
+        }
+    }
 }
 
-/// Applies a transform to a batch. A panic refuses the record that it happened on, and no other.
-/// Returns the batch that goes on, with the numbers of records rejected and filtered; `on_panic` is told each record at fault.
-pub(crate) fn apply<In, F: Transform<In>>(
-    stage: &Arc<str>,
-    function: &F,
-    batch: Batch<In>,
-    mut on_panic: impl FnMut(Position),
-) -> (Batch<F::Out>, u64, u64) {
-    let (items, rest) = batch.take_items::<F::Out>();
-    let mut verdicts = Verdicts::new(stage, rest, items.len(), None);
-    let mut items = items.into_iter();
-    // The loop is left by a panic and taken up again behind it, so that a batch without one pays for one guard.
-    loop {
-        let run = AssertUnwindSafe(|| {
-            for Item { at, len, value } in items.by_ref() {
-                verdicts.record(at, len);
-                function.make(value, &mut |made| verdicts.made(made));
-            }
-        });
-        if catch_unwind(run).is_ok() {
-            break;
-        }
-        on_panic(verdicts.at());
-        verdicts.made(Made::Rejected(panicked()));
-    }
-    verdicts.finish()
-}
+/// The batch that goes on, with the numbers of records rejected and filtered.
+pub(crate) type Applied<Out> = (Batch<Out>, u64, u64);
 
 /// The reason of a record that a stage panicked on. The panic's own words may hold field values and are left out.
 pub(crate) fn panicked() -> Reason {
@@ -92,6 +91,54 @@ where
     fn make(&self, value: In, to: &mut impl FnMut(Made<In>)) {
         to(if (self.1)(&value) { Made::One(value) } else { Made::Filtered(self.0) });
     }
+
+    /// Looks at all values before it moves any: a batch that stays as it is goes on as it is.
+    fn apply(&self, stage: &StageInfo, mut batch: Batch<In>) -> Applied<In> {
+        let values = batch.slice();
+        let (mut at, mut first) = (0, values.len());
+        // What happens to the values from `first` on, the first that does not stay.
+        let mut fates = Vec::new();
+        while at < values.len() {
+            let run = AssertUnwindSafe(|| {
+                while let Some(item) = values.get(at) {
+                    let stays = (self.1)(&item.value);
+                    if !stays || at > first {
+                        first = first.min(at);
+                        fates.push(if stays { Fate::Stays } else { Fate::Goes });
+                    }
+                    at += 1;
+                }
+            });
+            if catch_unwind(run).is_err() {
+                stage.panicked(values[at].at);
+                first = first.min(at);
+                fates.push(Fate::Panicked);
+                at += 1;
+            }
+        }
+        if fates.is_empty() {
+            return (batch, 0, 0);
+        }
+        let (items, rest) = batch.take_items();
+        let mut verdicts = Verdicts::new(&stage.name, rest, items.len(), None);
+        let fates = std::iter::repeat_n(Fate::Stays, first).chain(fates);
+        for (Item { at, len, value }, fate) in items.into_iter().zip(fates) {
+            verdicts.record(at, len);
+            verdicts.made(match fate {
+                Fate::Stays => Made::One(value),
+                Fate::Goes => Made::Filtered(self.0),
+                Fate::Panicked => Made::Rejected(panicked()),
+            });
+        }
+        verdicts.finish()
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Fate {
+    Stays,
+    Goes,
+    Panicked,
 }
 
 /// Turns each value into several.

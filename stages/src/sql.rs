@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use gegendruck::{Clock, Committed, Group, Position, Sink, SinkContext, SinkError, Tally};
 use gegendruck_checkpoints::{
-    LedgerError, Progress, Target, Ticket, Trouble, commits, complete, fence, totals, trouble,
-    write_progress, write_rejects,
+    LedgerError, Progress, Target, Ticket, Trouble, added_rows, commits, complete, fence,
+    note_floor, totals, trouble, write_progress, write_rejects,
 };
 use sqlx::Executor;
 use sqlx::sqlite::SqliteConnection;
@@ -36,7 +36,7 @@ pub use limit::{MaxErrors, MaxErrorsError};
 pub use sqlite::{TableState, check_table};
 
 use crate::value::Row;
-use rows::{Statements, Written};
+use rows::Statements;
 
 /// What becomes of a row whose key is in the table already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -200,7 +200,7 @@ impl<T: Row> SqlSinkBuilder<T> {
         let failed =
             |source| SqlError::Database { path: path.clone(), trouble: trouble(&source), source };
         let mut connection = self.connect().await.map_err(failed)?;
-        let statements = Statements::new(&T::TABLE, &self.table);
+        let mut statements = Statements::new(&T::TABLE, &self.table);
         if let TableState::Missing = check_table(&self.target, &T::TABLE, &self.table).await? {
             if self.create == Create::Never {
                 return Err(SqlError::NoTable { path, table: self.table });
@@ -208,11 +208,12 @@ impl<T: Row> SqlSinkBuilder<T> {
             let ddl = sqlite::create_table(&T::TABLE, &self.table);
             sqlx::raw_sql(&ddl).execute(&mut connection).await.map_err(failed)?;
         }
+        let triggers = sqlite::has_triggers(&mut connection, &self.table).await;
+        statements.may_drop = triggers.map_err(failed)?;
         let total = totals(&mut connection, &self.ticket).await?;
         let floor =
             sqlite::highest_row(&mut connection, &T::TABLE, &self.table).await.map_err(failed)?;
-        let connection = Some(connection);
-        Ok(SqlSink { connection, statements, total, floor, inserted: 0, settings: self })
+        Ok(SqlSink { connection: Some(connection), statements, total, floor, settings: self })
     }
 }
 
@@ -226,8 +227,6 @@ pub struct SqlSink<T> {
     total: Tally,
     /// The highest row number before this attempt, if row numbers only grow.
     floor: Option<i64>,
-    /// Rows that this attempt added.
-    inserted: u64,
 }
 
 impl<T: Row> SqlSink<T> {
@@ -322,9 +321,12 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
     }
 
     /// Writes a group in one transaction.
-    async fn write(&mut self, group: &Group<T>) -> Result<(Written, Committed, Sent), Failed> {
+    async fn write(&mut self, group: &Group<T>) -> Result<(Committed, Sent), Failed> {
         let mut connection = self.begin().await?;
         let number = fence(&mut connection, &self.settings.ticket).await?;
+        if let Some(floor) = self.floor {
+            note_floor(&mut connection, &self.settings.ticket, floor).await?;
+        }
         let conflict = self.settings.conflict;
         let stage = &self.settings.stage;
         let written =
@@ -342,11 +344,15 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
         let stop = judged.map_err(Failed::Sink)?;
         write_rejects(&mut connection, &self.settings.ticket, &group.rejects).await?;
         write_rejects(&mut connection, &self.settings.ticket, &written.rejects).await?;
-        let progress =
-            Progress { tally: &tally, filtered: &group.filtered, checkpoints: &group.checkpoints };
+        let progress = Progress {
+            tally: &tally,
+            filtered: &group.filtered,
+            checkpoints: &group.checkpoints,
+            added: written.inserted,
+        };
         write_progress(&mut connection, &self.settings.ticket, progress).await?;
         let sent = self.end(connection, number).await;
-        Ok((written, Committed { tally, stop }, sent))
+        Ok((Committed { tally, stop }, sent))
     }
 
     /// Whether the run's commit of that number was made. Waits for the old session to be gone.
@@ -362,12 +368,13 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
     async fn finish(&mut self) -> Result<Sent, Failed> {
         let mut connection = self.begin().await?;
         let number = fence(&mut connection, &self.settings.ticket).await?;
-        if let Some(floor) = self.floor {
-            let added = sqlite::rows_above(&mut connection, &self.settings.table, floor).await?;
-            if added != self.inserted {
+        if let Some(rows) = added_rows(&mut connection, &self.settings.ticket).await? {
+            let table = &self.settings.table;
+            let found = sqlite::rows_above(&mut connection, table, rows.floor).await?;
+            if found != rows.expected {
                 let words = format!(
-                    "table {} has {added} new rows, expected {}; somebody else writes it",
-                    self.settings.table, self.inserted
+                    "table {table} has {found} new rows, expected {}; somebody else writes it",
+                    rows.expected
                 );
                 return Err(Failed::Sink(SinkError::Unbalanced(words)));
             }
@@ -459,16 +466,14 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
         let mut patience = Patience::new(self.settings.retry_for);
         loop {
             let tried = match self.write(group).await {
-                Ok((written, committed, sent)) => {
-                    let settled = self.settle(sent, &mut patience, context).await;
-                    settled.map(|()| (written, committed))
+                Ok((committed, sent)) => {
+                    self.settle(sent, &mut patience, context).await.map(|()| committed)
                 }
                 Err(failed) => Err(failed),
             };
             match tried {
-                Ok((written, committed)) => {
+                Ok(committed) => {
                     self.total.add(&committed.tally);
-                    self.inserted += written.inserted;
                     return Ok(committed);
                 }
                 Err(Failed::Busy) if patience.wait(context).await => {}

@@ -516,7 +516,54 @@ fn rows_of_somebody_else_make_the_run_not_balance() {
          INSERT INTO claims SELECT 'X1', policy_id, loss_date, reported_at, line_of_business, cause, postal_code, amount, \
          currency, description, score, decision, reasons, payable FROM claims LIMIT 1; END",
     );
-    run(&folder, &[]).exits(8).says("new rows, expected").says("somebody else writes it");
+    for _ in 0..2 {
+        run(&folder, &[]).exits(8).says("new rows, expected").says("somebody else writes it");
+    }
+}
+
+#[test]
+fn rows_that_are_gone_when_a_run_is_gone_on_with_make_it_not_balance() {
+    let folder = folder(claims(30, |_| None));
+    killed_after_commit(&folder, 2, &["--batch-size", "10"]);
+    folder.query("DELETE FROM claims WHERE claim_id = 'C0000005'");
+    for _ in 0..2 {
+        run(&folder, &[]).exits(8).says("has 29 new rows, expected 30");
+    }
+}
+
+#[test]
+fn a_file_that_is_named_twice_is_not_imported_twice() {
+    let folder = folder(claims(20, |_| None));
+    std::os::unix::fs::symlink(folder.path("claims.csv"), folder.path("link.csv")).expect("a link");
+    check(&folder, &["./claims.csv"], 2, "are the same file; name it once");
+    check(&folder, &["link.csv"], 2, "claims.csv and link.csv are the same file; name it once");
+    run(&folder, &["claims.csv"]).exits(0);
+    assert_eq!(stored(&folder), 20);
+}
+
+#[test]
+fn contracts_that_were_rejected_on_the_way_show_in_the_exit_code() {
+    let folder = folder(claims(20, |_| None));
+    folder.write("contracts.csv", contracts().replacen("P0003,motor", "P0003,moped", 1));
+    run(&folder, &[]).exits(1).says("contracts were rejected");
+    assert_eq!(stored(&folder), 20);
+}
+
+#[test]
+fn claims_are_not_judged_by_half_of_the_contracts() {
+    let folder = folder(claims(20, |_| None));
+    folder.run(&["run", "contracts", "contracts.csv", "--quiet"]).exits(0);
+    folder.write("next.csv", contracts().replace("1000000.00", "5.00"));
+    folder.query(
+        "CREATE TRIGGER stops BEFORE UPDATE ON contracts WHEN NEW.policy_id = 'P0007' BEGIN SELECT RAISE(ABORT, 'no'); END",
+    );
+    let next = ["run", "contracts", "next.csv", "--batch-size", "2", "--quiet"];
+    folder.run(&next).exits(4);
+    let words = "are in the table; go on with it first: nightly-import run contracts ";
+    run(&folder, &[]).exits(2).says(words);
+    folder.query("DROP TRIGGER stops");
+    folder.run(&next).exits(0);
+    run(&folder, &[]).exits(0);
 }
 
 #[test]

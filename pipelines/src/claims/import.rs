@@ -13,7 +13,8 @@ pub struct Claims;
 
 impl Import for Claims {
     const NAME: &'static str = "claims";
-    const ABOUT: &'static str = "insurance claims, validated, scored against their contracts, stored";
+    const ABOUT: &'static str =
+        "insurance claims, validated, scored against their contracts, stored";
     const RULES: u32 = RULES_VERSION;
     const ON_CONFLICT: OnConflict = OnConflict::Error;
     const NEEDS_CONTRACTS: bool = true;

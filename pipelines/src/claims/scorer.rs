@@ -32,7 +32,8 @@ pub struct Scorer {
 impl Scorer {
     /// A scorer for this target. `trace`: a file that takes a line for every claim that is scored: stage and record number.
     pub fn new(target: Target, trace: Option<PathBuf>) -> Scorer {
-        let columns: Vec<_> = Contract::TABLE.columns.iter().map(|column| format!("\"{}\"", column.name)).collect();
+        let columns: Vec<_> =
+            Contract::TABLE.columns.iter().map(|column| format!("\"{}\"", column.name)).collect();
         let query = format!(
             "SELECT {} FROM \"{}\" WHERE policy_id IN (SELECT value FROM json_each(?))",
             columns.join(", "),
@@ -41,15 +42,20 @@ impl Scorer {
         Scorer { target, idle: Mutex::default(), query, trace, traced: OnceLock::new() }
     }
 
-    async fn contracts(&self, claims: &[Item<Claim>]) -> Result<HashMap<Box<str>, Contract>, Failure> {
+    async fn contracts(
+        &self,
+        claims: &[Item<Claim>],
+    ) -> Result<HashMap<Box<str>, Contract>, Failure> {
         let policies: BTreeSet<&str> = claims.iter().map(|claim| claim.policy_id()).collect();
-        let list = serde_json::to_string(&policies).map_err(|error| Failure::Fatal(error.to_string()))?;
+        let list =
+            serde_json::to_string(&policies).map_err(|error| Failure::Fatal(error.to_string()))?;
         let idle = self.idle.lock().await.pop();
         let mut connection = match idle {
             Some(connection) => connection,
             None => self.target.connect_to_read().await.map_err(failed)?,
         };
-        let rows = sqlx::query(&self.query).bind(list).fetch_all(&mut connection).await.map_err(failed)?;
+        let rows =
+            sqlx::query(&self.query).bind(list).fetch_all(&mut connection).await.map_err(failed)?;
         self.idle.lock().await.push(connection);
         let mut contracts = HashMap::with_capacity(rows.len());
         for row in &rows {
@@ -62,13 +68,23 @@ impl Scorer {
     /// One line a claim, written before it is scored, in one piece: it is there even if the process dies right after.
     fn trace(&self, claims: &[Item<Claim>]) -> Result<(), Failure> {
         let Some(path) = &self.trace else { return Ok(()) };
-        let open = || OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(|error| error.to_string());
-        let lines: String = claims.iter().map(|claim| format!("score {}\n", claim.at.record)).collect();
+        let open = || {
+            OpenOptions::new()
+                .create(true)
+                .append(true)
+                .mode(0o600)
+                .open(path)
+                .map_err(|error| error.to_string())
+        };
+        let lines: String =
+            claims.iter().map(|claim| format!("score {}\n", claim.at.record)).collect();
         let written = match self.traced.get_or_init(open) {
             Ok(file) => (&*file).write_all(lines.as_bytes()).map_err(|error| error.to_string()),
             Err(error) => Err(error.clone()),
         };
-        written.map_err(|error| Failure::Fatal(format!("{}: the trace cannot be written: {error}", path.display())))
+        written.map_err(|error| {
+            Failure::Fatal(format!("{}: the trace cannot be written: {error}", path.display()))
+        })
     }
 }
 
@@ -99,11 +115,14 @@ fn contract(row: &SqliteRow) -> Result<Contract, Failure> {
         let raw = row.try_get_raw(index).map_err(failed)?;
         values.push(match column.ty {
             _ if raw.is_null() => Value::Null,
-            ColumnType::Integer | ColumnType::Decimal { .. } => Value::Integer(row.try_get(index).map_err(failed)?),
+            ColumnType::Integer | ColumnType::Decimal { .. } => {
+                Value::Integer(row.try_get(index).map_err(failed)?)
+            }
             ColumnType::Text | ColumnType::Date | ColumnType::Timestamp => {
                 Value::from(row.try_get::<&str, _>(index).map_err(failed)?)
             }
         });
     }
-    Contract::from_values(&values).map_err(|error| Failure::Fatal(format!("table contracts: {error}")))
+    Contract::from_values(&values)
+        .map_err(|error| Failure::Fatal(format!("table contracts: {error}")))
 }

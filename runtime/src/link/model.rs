@@ -31,8 +31,7 @@ fn window(records: u64, bytes: u64, request: u64) -> Window {
 fn chain(first: Window, second: Window) -> (Arc<Link<u64>>, Arc<Link<u64>>) {
     let second = Link::new(second, None);
     let first = Link::new(first, Some(second.gauge().limit));
-    let upstream: Arc<dyn Upstream> = first.clone();
-    second.set_upstream(Arc::downgrade(&upstream));
+    second.set_upstream(first.clone());
     (first, second)
 }
 
@@ -122,7 +121,7 @@ fn two_workers_lose_no_record_double_none_and_keep_the_bound() {
 
 #[test]
 fn source_is_woken_by_what_is_settled_at_the_far_end() {
-    check(2, || {
+    check(1, || {
         let (first, second) = chain(window(2, 100, 2), window(1, 100, 1));
         let (one, two) = (first.clone(), second.clone());
         let stage = thread::spawn(move || {

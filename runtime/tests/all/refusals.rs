@@ -29,7 +29,7 @@ fn refused(options: Options, expected: &str) {
     );
 }
 
-fn with(change: impl FnOnce(&mut Options)) -> Options {
+fn with<R>(change: impl FnOnce(&mut Options) -> R) -> Options {
     let mut options = Options::default();
     change(&mut options);
     options
@@ -38,11 +38,11 @@ fn with(change: impl FnOnce(&mut Options)) -> Options {
 #[test]
 fn option_for_a_stage_that_there_is_not_names_those_that_there_are() {
     let expected = "no stage is called \"scor\"; this pipeline has read, score, store";
-    refused(with(|o| drop(o.workers.insert("scor".into(), 2))), expected);
-    refused(with(|o| drop(o.buffer.insert("scor".into(), Buffer::Records(Records(2))))), expected);
-    refused(with(|o| drop(o.request.insert("scor".into(), Records(2)))), expected);
-    refused(with(|o| drop(o.claim.insert("scor".into(), 2))), expected);
-    refused(with(|o| drop(o.rate.insert("scor".into(), 2.0))), expected);
+    refused(with(|o| o.workers.insert("scor".into(), 2)), expected);
+    refused(with(|o| o.buffer.insert("scor".into(), Buffer::Records(Records(2)))), expected);
+    refused(with(|o| o.request.insert("scor".into(), Records(2))), expected);
+    refused(with(|o| o.claim.insert("scor".into(), 2)), expected);
+    refused(with(|o| o.rate.insert("scor".into(), 2.0)), expected);
 }
 
 #[test]
@@ -50,16 +50,13 @@ fn widths_of_zero_are_refused() {
     let zero = |stage: &str, what: &str| {
         format!("{stage}: {what} is 0; it must be at least 1, or nothing would ever move")
     };
-    refused(with(|o| drop(o.workers.insert("score".into(), 0))), &zero("score", "workers"));
+    refused(with(|o| o.workers.insert("score".into(), 0)), &zero("score", "workers"));
     let none = Buffer::Records(Records(0));
-    refused(with(|o| drop(o.buffer.insert("score".into(), none))), &zero("score", "buffer"));
-    refused(
-        with(|o| drop(o.request.insert("score".into(), Records(0)))),
-        &zero("score", "request"),
-    );
-    refused(with(|o| drop(o.claim.insert("score".into(), 0))), &zero("score", "claim"));
-    refused(with(|o| drop(o.rate.insert("score".into(), 0.0))), &zero("score", "rate"));
-    refused(with(|o| drop(o.rate.insert("score".into(), f64::NAN))), &zero("score", "rate"));
+    refused(with(|o| o.buffer.insert("score".into(), none)), &zero("score", "buffer"));
+    refused(with(|o| o.request.insert("score".into(), Records(0))), &zero("score", "request"));
+    refused(with(|o| o.claim.insert("score".into(), 0)), &zero("score", "claim"));
+    refused(with(|o| o.rate.insert("score".into(), 0.0)), &zero("score", "rate"));
+    refused(with(|o| o.rate.insert("score".into(), f64::NAN)), &zero("score", "rate"));
     refused(with(|o| o.memory = Some(Bytes(0))), &zero("read", "buffer bytes"));
     refused(with(|o| o.batch = Records(0)), &zero("read", "batch"));
     let grouping = Grouping { records: Records(0), ..Grouping::default() };
@@ -73,20 +70,20 @@ fn settings_larger_than_what_must_hold_them_are_refused() {
             "{stage}: {what} {found} is more than {bound} {limit}; lower the one or raise the other"
         )
     };
-    let request = with(|o| drop(o.request.insert("score".into(), Records(3_000))));
+    let request = with(|o| o.request.insert("score".into(), Records(3_000)));
     refused(request, &large("score", "request", 3_000, "buffer", 2_000));
-    let claim = with(|o| drop(o.claim.insert("score".into(), 3_000)));
+    let claim = with(|o| o.claim.insert("score".into(), 3_000));
     refused(claim, &large("score", "claim", 3_000, "buffer", 2_000));
     let grouping = Grouping { records: Records(30_000), ..Grouping::default() };
     let group = with(|o| o.grouping = Some(grouping));
     refused(group, &large("store", "batch-size", 30_000, "buffer", 20_000));
     let buffer = Buffer::Records(Records(4_000));
-    let store = with(|o| drop(o.buffer.insert("store".into(), buffer)));
+    let store = with(|o| o.buffer.insert("store".into(), buffer));
     refused(store, &large("store", "batch-size", 5_000, "buffer", 4_000));
     let grouping = Grouping { bytes: Bytes::mib(32), ..Grouping::default() };
     let group = with(|o| o.grouping = Some(grouping));
     refused(group, &large("store", "batch-bytes", 32 << 20, "buffer bytes", 24 << 20));
-    let workers = with(|o| drop(o.workers.insert("read".into(), 2)));
+    let workers = with(|o| o.workers.insert("read".into(), 2));
     let one = "read: found 2 workers; a source or a sink has one, the stages between can have more";
     refused(workers, one);
 }
@@ -123,7 +120,7 @@ fn less_memory_lowers_every_bound_that_nobody_set() {
 fn smaller_buffer_asks_in_smaller_steps_unless_told_otherwise() {
     let pipeline =
         Pipeline::new("p").source(Feed::of(1)).map("a", |n| n).sink("store", Collect::new());
-    let small = with(|o| drop(o.buffer.insert("a".into(), Buffer::Records(Records(100)))));
+    let small = with(|o| o.buffer.insert("a".into(), Buffer::Records(Records(100))));
     let plan = pipeline.plan(&small).unwrap();
     assert_eq!(plan.stages[1].settings.request, Records(25));
     assert_eq!(plan.batch, Records(100), "no batch is larger than a buffer");

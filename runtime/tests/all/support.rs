@@ -180,10 +180,6 @@ impl<T: Clone> Strict<T> {
     pub fn taking(takes: Duration) -> Strict<T> {
         Strict { takes, ..Strict::new() }
     }
-
-    pub fn group_records(&self) -> Vec<u64> {
-        self.groups.lock().unwrap().iter().map(|amount| amount.records).collect()
-    }
 }
 
 impl<T: Clone + Send + 'static> Sink<T> for Strict<T> {
@@ -244,16 +240,6 @@ pub fn check<S>(outcome: &Outcome<S>) {
         );
     }
     assert!(outcome.tally.balances(), "{:?}", outcome.tally);
-}
-
-/// The shares of a stage's time in percent, states that it was never in left out.
-pub fn shares(report: &gegendruck::Report, stage: &str) -> Vec<(&'static str, f64)> {
-    let stage = report.stage(stage).expect("the stage is there");
-    gegendruck::State::ALL
-        .into_iter()
-        .map(|state| (state.name(), 100.0 * stage.times.share(state)))
-        .filter(|(_, share)| *share > 0.0)
-        .collect()
 }
 
 /// Asserts that `found` is within `percent` percent of `expected`.

@@ -119,7 +119,7 @@ struct Opened {
 enum Waiting {
     Opened(Box<Opened>),
     /// It has no bytes but perhaps a byte order mark, and that is right.
-    Empty(CsvInput),
+    Empty(Box<CsvInput>),
 }
 
 /// Whether an input may be without any bytes.
@@ -162,7 +162,7 @@ impl<T: FromFields> CsvSource<T> {
                 Err(CsvError::Opening { source: OpenError::Empty, .. })
                     if empty == Empty::Allowed =>
                 {
-                    waiting.push(Waiting::Empty(input));
+                    waiting.push(Waiting::Empty(Box::new(input)));
                 }
                 Err(error) => return Err(error),
             }
@@ -514,7 +514,11 @@ impl<T: FromFields> Reading<T> {
     async fn fill(&mut self) -> Result<(), SourceError> {
         let spare = &mut self.cutter.spare(BLOCK)[..BLOCK];
         match self.file.read(spare).await {
-            Ok(0) => self.cutter.end(),
+            // What is there without a line end is a record only if nobody is writing it yet.
+            Ok(0) => {
+                self.still_the_same().await?;
+                self.cutter.end();
+            }
             Ok(len) => self.cutter.filled(len),
             Err(error) => {
                 let message = format!("{}: cannot be read on: {error}", self.path.display());
@@ -629,10 +633,13 @@ mod tests {
         CsvSource::open(vec![input], &dialect(), &[], Empty::Refused).await.expect("it can be read")
     }
 
+    /// A record, or why it was refused and its bytes.
+    type Became = Result<Pair, (String, Vec<u8>)>;
+
     /// What came of the records, and where the source could go on.
     #[derive(Default)]
     struct All {
-        records: Vec<(Position, Result<Pair, (String, Vec<u8>)>)>,
+        records: Vec<(Position, Became)>,
         checkpoints: Vec<Checkpoint>,
     }
 
@@ -793,6 +800,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn half_a_record_of_an_input_that_is_being_written_is_not_handed_out() {
+        for records in [1, 2, 3] {
+            let mut file = file(b"id,text\n1,a\n");
+            let mut source = open(&file, None).await;
+            file.write_all(b"2,b").expect("it grows");
+            let mut read = source.read(room(records, 100)).await;
+            while let Ok(Read::Batch(batch)) = &read {
+                assert_eq!(batch.span.end.byte, 12, "{records}");
+                read = source.read(room(records, 100)).await;
+            }
+            let error = read.expect_err("the change is seen").to_string();
+            assert!(error.contains("changed while it was read"), "{error}");
+        }
+    }
+
+    #[tokio::test]
     async fn an_input_that_changes_while_it_is_read_is_an_error_at_its_end() {
         let mut file = file(b"id,text\n1,a\n");
         let mut source = open(&file, None).await;
@@ -801,7 +824,7 @@ mod tests {
         while let Ok(Read::Batch(_)) = read {
             read = source.read(room(1, 100)).await;
         }
-        let error = read.err().expect("the change is seen").to_string();
+        let error = read.expect_err("the change is seen").to_string();
         assert!(
             error
                 .contains("changed while it was read (12 bytes at the start, it has 16 bytes now)"),

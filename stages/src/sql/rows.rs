@@ -37,12 +37,15 @@ pub(super) struct Statements {
     /// Indexes of the key's columns.
     key: Vec<usize>,
     key_names: String,
+    /// A row that was not taken may have been dropped by a trigger: its key need not be there.
+    pub(super) may_drop: bool,
 }
 
 impl Statements {
     pub(super) fn new(table: &Table, name: &str) -> Statements {
         let key = table.key.iter().filter_map(|column| table.position(column)).collect();
-        Statements { texts: Texts::new(table, name), key, key_names: table.key.join(", ") }
+        let (texts, key_names) = (Texts::new(table, name), table.key.join(", "));
+        Statements { texts, key, key_names, may_drop: false }
     }
 }
 
@@ -170,6 +173,11 @@ impl Writer<'_> {
         let existing =
             self.outcomes[first..].iter().filter(|outcome| **outcome == Outcome::Exists).count();
         self.conflicts = existing > 0;
+        for (index, item) in items.iter().enumerate() {
+            if self.outcomes[first + index] == Outcome::Exists {
+                self.must_exist(item).await?;
+            }
+        }
         if self.conflict == Conflict::Update && existing > 0 {
             self.replace_existing(items, first, power, existing).await?;
         }
@@ -217,12 +225,33 @@ impl Writer<'_> {
         match self.execute(&text, std::slice::from_ref(item)).await {
             Ok(1) => Ok(Outcome::Stored),
             Ok(0) if self.conflict == Conflict::Update => self.replace(item).await,
-            Ok(0) if !self.statements.key.is_empty() => Ok(Outcome::Exists),
+            Ok(0) if !self.statements.key.is_empty() => {
+                self.must_exist(item).await.map(|()| Outcome::Exists)
+            }
             Ok(changed) => Err(expect(changed, 1)
                 .err()
                 .unwrap_or_else(|| unexpected("a row was counted twice"))),
             Err(error) => refused(error),
         }
+    }
+
+    /// Fails if a row that the table did not take has a key that the table does not have.
+    async fn must_exist<T: Row>(&mut self, item: &Item<T>) -> Result<(), Failed> {
+        if !self.statements.may_drop {
+            return Ok(());
+        }
+        let value = |part| match part {
+            Part::Null => Value::Null,
+            Part::Integer(integer) => Value::Integer(integer),
+            Part::Text(text) => Value::Text(text),
+        };
+        let mut key = self.key(item).into_iter().map(value).collect();
+        let mut arguments = SqliteArguments::default();
+        sqlite::bind(&mut arguments, &mut key)?;
+        let text = self.statements.texts.exists();
+        let exists: bool =
+            sqlx::query_scalar_with(&text, arguments).fetch_one(&mut *self.connection).await?;
+        expect(u64::from(exists), 1)
     }
 
     /// Puts a row in the place of the one with its key.

@@ -220,6 +220,19 @@ pub(super) fn create_table(table: &Table, name: &str) -> String {
     table.sqlite_ddl(name)
 }
 
+/// True if the table has triggers, which may drop rows without a word.
+pub(super) async fn has_triggers(
+    connection: &mut SqliteConnection,
+    name: &str,
+) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar(
+        "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ? COLLATE NOCASE)",
+    )
+    .bind(name)
+    .fetch_one(connection)
+    .await
+}
+
 /// The highest row number, if new rows get higher ones.
 pub(super) async fn highest_row(
     connection: &mut SqliteConnection,
@@ -313,6 +326,13 @@ impl Texts {
             return self.plain(0).into();
         }
         format!("{} ON CONFLICT ({}) DO NOTHING", self.plain(0), self.key.join(", "))
+    }
+
+    /// Asks whether a key is there.
+    pub(super) fn exists(&self) -> String {
+        let is = |column: &String| format!("{column} IS ?");
+        let key = self.key.iter().map(is).collect::<Vec<_>>().join(" AND ");
+        format!("SELECT EXISTS (SELECT 1 FROM {} WHERE {key})", self.table)
     }
 
     /// True if a row is nothing but its key, so that there is nothing to replace.

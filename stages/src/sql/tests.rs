@@ -139,6 +139,59 @@ fn a_trigger_that_drops_rows_stops_the_run_and_nothing_of_the_group_stays() {
 }
 
 #[test]
+fn a_row_that_a_trigger_drops_does_not_pass_for_one_whose_key_exists() {
+    for conflict in [Conflict::Error, Conflict::Skip] {
+        for batch in [1, 2, 5_000] {
+            kit::run(async {
+                let world = World::new("a,1\na,2\nb,3\nc|d,4\n");
+                world
+                    .execute("CREATE TABLE entries (key TEXT PRIMARY KEY, value INTEGER) STRICT")
+                    .await;
+                let trigger = "CREATE TRIGGER t BEFORE INSERT ON entries WHEN new.key = 'b' BEGIN SELECT RAISE(IGNORE); END";
+                world.execute(trigger).await;
+                let error = world
+                    .import(Import { batch, conflict, ..Import::default() })
+                    .await
+                    .unwrap_err();
+                assert!(error.contains("took 0 of 1 rows"), "{conflict:?}, batch {batch}: {error}");
+            });
+        }
+    }
+}
+
+#[test]
+fn rows_that_are_missing_in_the_table_are_missed_by_every_attempt() {
+    kit::run(async {
+        let world = World::new("a,1\nb,2\nc,3\nd,4\n");
+        let first = Import { batch: 2, stop_after: Some(1), ..Import::default() };
+        world.import(first).await.unwrap_err();
+        world.execute("DELETE FROM entries WHERE key = 'b'").await;
+        for _ in 0..2 {
+            let error = world.import(Import::default()).await.unwrap_err();
+            assert!(error.contains("table entries has 3 new rows, expected 4"), "{error}");
+        }
+        world.execute("INSERT INTO entries VALUES ('b', 2)").await;
+        world.import(Import::default()).await.unwrap();
+    });
+}
+
+#[test]
+fn rows_that_another_run_adds_between_two_attempts_are_its_own() {
+    kit::run(async {
+        let mut world = World::new("a,1\nb,2\nc,3\nd,4\n");
+        let first = Import { batch: 2, stop_after: Some(1), ..Import::default() };
+        world.import(first).await.unwrap_err();
+        let input = world.input.with_file_name("other.csv");
+        std::fs::write(&input, "e,5\na,6\n").unwrap();
+        let input = std::mem::replace(&mut world.input, input);
+        world.import(Import::default()).await.unwrap();
+        world.input = input;
+        world.import(Import::default()).await.unwrap();
+        assert_eq!(world.rows().await, "a=1 b=2 c=3 d=4 e=5");
+    });
+}
+
+#[test]
 fn a_run_that_fails_at_any_step_and_is_gone_on_with_ends_like_a_clean_one() {
     for (conflict, once) in [(Conflict::Error, true), (Conflict::Update, false)] {
         kit::run(async {

@@ -27,9 +27,9 @@ fn import_long(description: impl Fn(u64) -> Option<Vec<u8>>, code: i32) -> Folde
 
 #[test]
 fn c01_a_an_unclosed_quote_costs_its_line_only() {
-    let input = claims(2_000, one(2, "\"text 2"));
+    let input = claims(1_200, one(2, "\"text 2"));
     let folder = import_every_way(&input, &[], 1);
-    assert_eq!(stored(&folder), 1_999);
+    assert_eq!(stored(&folder), 1_199);
     let (at, len) = (start_of_line(&input, 3), start_of_row(2).len() + "\"text 2".len());
     let quote = start_of_row(2).len();
     assert_eq!(rejects(&folder), format!("3|{at}|{len}|description|unclosed_quote|{quote}\n"));
@@ -41,12 +41,12 @@ fn c01_a_an_unclosed_quote_costs_its_line_only() {
 #[test]
 fn c01_b_an_unclosed_quote_in_the_last_row_costs_that_row() {
     for line_end in [true, false] {
-        let mut input = claims(2_000, one(2_000, "\"text 2000"));
+        let mut input = claims(1_200, one(1_200, "\"text 1200"));
         input.truncate(input.len() - usize::from(!line_end));
         let folder = import_every_way(&input, &[], 1);
-        assert_eq!(stored(&folder), 1_999);
-        let at = start_of_line(&input, 2_001);
-        assert!(rejects(&folder).starts_with(&format!("2001|{at}|")), "{}", rejects(&folder));
+        assert_eq!(stored(&folder), 1_199);
+        let at = start_of_line(&input, 1_201);
+        assert!(rejects(&folder).starts_with(&format!("1201|{at}|")), "{}", rejects(&folder));
         assert!(rejects(&folder).contains("|description|unclosed_quote|"));
     }
     let long = import_long(one(ROWS, "\"text 20000"), 1);
@@ -56,8 +56,8 @@ fn c01_b_an_unclosed_quote_in_the_last_row_costs_that_row() {
 #[test]
 fn c01_c_two_stray_quotes_far_apart_are_no_field() {
     let folder =
-        import_every_way(claims(2_000, two((2, "\"text 2"), (1_900, "text 1900\""))), &[], 1);
-    assert_eq!(stored(&folder), 1_999);
+        import_every_way(claims(1_200, two((2, "\"text 2"), (1_150, "text 1150\""))), &[], 1);
+    assert_eq!(stored(&folder), 1_199);
     let long = import_long(two((2, "\"text 2"), (FAR, "text 15000\"")), 1);
     assert_eq!(stored(&long), 19_999);
     assert!(rejects(&long).starts_with("3|"), "{}", rejects(&long));
@@ -67,13 +67,13 @@ fn c01_c_two_stray_quotes_far_apart_are_no_field() {
 
 #[test]
 fn c01_d_two_quotes_that_pair_up_are_a_field_of_three_lines() {
-    let input = claims(2_000, two((2, "\"text 2"), (4, "text 4\"")));
+    let input = claims(1_200, two((2, "\"text 2"), (4, "text 4\"")));
     let folder = import_every_way(&input, &[], 0);
-    assert_eq!(stored(&folder), 1_998);
+    assert_eq!(stored(&folder), 1_198);
     let text = folder.query("SELECT description FROM claims WHERE claim_id = 'C0000002'");
     assert_eq!(text, format!("text 2\n{}text 3\n{}text 4\n", start_of_row(3), start_of_row(4)));
     let folder = import_every_way(&input, &["--no-multiline"], 1);
-    assert_eq!(stored(&folder), 1_999);
+    assert_eq!(stored(&folder), 1_199);
     assert!(rejects(&folder).starts_with("3|"), "{}", rejects(&folder));
 }
 
