@@ -313,10 +313,13 @@ impl<T> Link<T> {
         }
     }
 
-    /// True if all that was asked for has been sent and claimed, so that waiting longer brings nothing by itself.
-    pub(crate) fn is_exhausted(&self) -> bool {
+    /// True if all that was asked for has been sent and claimed, so that waiting longer brings nothing by itself. `need` is
+    /// what the source's next record takes, as far as it is known.
+    pub(crate) fn is_exhausted(&self, need: Bytes) -> bool {
         let inner = self.inner.lock();
-        inner.queue.is_empty() && (inner.closed || inner.is_used_up(inner.limit))
+        let left = inner.limit.saturating_sub(inner.sent);
+        let used_up = left.records == 0 || left.bytes < need.0.max(1);
+        inner.queue.is_empty() && (inner.closed || used_up)
     }
 }
 
@@ -409,7 +412,10 @@ impl<T> Inner<T> {
             return Some(head);
         }
         while let Some(next) = self.queue.front() {
-            if batch.len() + next.len() > most || !batch.continues_with(next) {
+            // Refused records count too: a joined part is no larger than a call, also if hardly anything is left to call for.
+            let records = batch.amount().records + next.amount().records;
+            let values = batch.len() + next.len();
+            if records > most as u64 || values > most || !batch.continues_with(next) {
                 break;
             }
             let next = self.queue.pop_front().expect("it is there");

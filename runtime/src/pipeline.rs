@@ -28,7 +28,7 @@ use crate::meter::{Ending, Meter, State};
 use crate::order::Sorter;
 use crate::report::{Percentiles, Report, StageKind};
 use crate::sink::{CommitState, Feeder, Grouping, HandedOut, Sink, SinkContext, SinkEnd};
-use crate::source::{Source, drive};
+use crate::source::{Needs, Source, drive};
 use crate::stage::{
     Buffer, Crew, Leaving, Outlet, Retire, Settings, Stage, StageInfo, StartWorker, Stop, check,
 };
@@ -316,6 +316,7 @@ impl<S: Send + 'static> Runnable<S> {
             commits: commits.clone(),
             stages: Vec::new(),
             handed_out: Arc::default(),
+            needs: Arc::default(),
             source: None,
             freeze: None,
         };
@@ -427,6 +428,7 @@ pub(crate) struct Wiring {
     commits: Arc<Mutex<CommitState>>,
     stages: Vec<Wired>,
     handed_out: Arc<Mutex<HandedOut>>,
+    needs: Arc<Needs>,
     source: Option<BoxFuture<'static, Result<(), RunError>>>,
     freeze: Option<Box<dyn Fn() + Send + Sync>>,
 }
@@ -481,6 +483,7 @@ impl Wiring {
             grouping: self.grouping,
             commits: self.commits.clone(),
             handed_out: self.handed_out.clone(),
+            needs: self.needs.clone(),
         };
         (link, Box::pin(feeder.run()))
     }
@@ -521,10 +524,11 @@ impl Wiring {
         self.freeze = Some(Box::new(move || frozen.freeze()));
         let most = self.batch;
         let handed_out = self.handed_out.clone();
+        let needs = self.needs.clone();
         self.source = Some(Box::pin(async move {
             let stopped = async move { stop.stopping().await };
             let _ending = Ending(meter.clone());
-            let drive = drive(source, link.clone(), meter, most, stopped);
+            let drive = drive(source, link.clone(), meter, most, needs, stopped);
             let end = AssertUnwindSafe(drive).catch_unwind().await;
             let end =
                 end.unwrap_or_else(|_| Err(RunError::Panic("the source panicked in read".into())));

@@ -24,6 +24,7 @@ use crate::clock::Moment;
 use crate::link::{Link, Share};
 use crate::meter::{Ending, Meter, State};
 use crate::order::Sorter;
+use crate::source::Needs;
 use crate::sync::Mutex;
 use crate::{Amount, Bytes, Position, Records, Reject, RunError, SinkError};
 
@@ -177,6 +178,7 @@ pub(crate) struct Feeder<T, S> {
     pub(crate) grouping: Grouping,
     pub(crate) commits: Arc<Mutex<CommitState>>,
     pub(crate) handed_out: Arc<Mutex<HandedOut>>,
+    pub(crate) needs: Arc<Needs>,
 }
 
 /// What the source gave, all in all. Set by its task before it closes its link.
@@ -193,6 +195,8 @@ struct Gathered<T> {
     /// How many batches make a whole group.
     whole: usize,
     amount: Amount,
+    /// What came after the last checkpoint.
+    open: Amount,
     since: Moment,
 }
 
@@ -201,14 +205,19 @@ impl<T> Gathered<T> {
         if self.batches.is_empty() {
             self.since = now;
         }
+        self.open += batch.amount();
         let ends = batch.checkpoint().is_some();
         self.batches.push(batch);
         if ends {
-            self.amount = self.batches[self.whole..]
-                .iter()
-                .fold(self.amount, |sum, batch| sum + batch.amount());
+            self.amount += std::mem::take(&mut self.open);
             self.whole = self.batches.len();
         }
+    }
+
+    /// True if there is a whole group, and this batch would make it larger than it may be.
+    fn closes_before(&self, batch: &Batch<T>, grouping: Grouping) -> bool {
+        let with = self.amount + self.open + batch.amount();
+        self.whole > 0 && (with.records > grouping.records.0 || with.bytes > grouping.bytes.0)
     }
 
     fn is_full(&self, grouping: Grouping) -> bool {
@@ -232,6 +241,7 @@ impl<T: Send + 'static, S: Sink<T>> Feeder<T, S> {
             batches: Vec::new(),
             whole: 0,
             amount: Amount::ZERO,
+            open: Amount::ZERO,
             since: Moment::default(),
         };
         loop {
@@ -240,6 +250,12 @@ impl<T: Send + 'static, S: Sink<T>> Feeder<T, S> {
                 biased;
                 batch = self.link.claim(Share::Batch, Some(&meter)) => Some(batch),
                 () = tokio::time::sleep_until(due), if gathered.whole > 0 => None,
+                () = self.needs.changed.notified(), if gathered.whole > 0 => {
+                    if !self.link.is_exhausted(self.needs.bytes()) {
+                        continue;
+                    }
+                    None
+                }
             };
             meter.enter(State::Busy);
             let (mut over, mut close) = (false, claim.is_none());
@@ -247,6 +263,11 @@ impl<T: Send + 'static, S: Sink<T>> Feeder<T, S> {
                 Some(Some(batch)) => {
                     sorter.push(batch, ());
                     while let Some((batch, ())) = sorter.pop() {
+                        if gathered.closes_before(&batch, self.grouping)
+                            && let Some(stop) = self.commit(&mut gathered).await?
+                        {
+                            return Ok(SinkEnd::Stopped(stop));
+                        }
                         gathered.push(batch, clock.now());
                         if gathered.is_full(self.grouping)
                             && let Some(stop) = self.commit(&mut gathered).await?
@@ -254,7 +275,7 @@ impl<T: Send + 'static, S: Sink<T>> Feeder<T, S> {
                             return Ok(SinkEnd::Stopped(stop));
                         }
                     }
-                    close = self.link.is_exhausted();
+                    close = self.link.is_exhausted(self.needs.bytes());
                 }
                 Some(None) => (over, close) = (true, true),
                 None => {}

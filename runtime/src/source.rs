@@ -11,6 +11,9 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::Notify;
 
 use crate::batch::SourceBatch;
 use crate::link::{Link, Room};
@@ -51,12 +54,32 @@ pub trait Source: Send + 'static {
     ) -> impl Future<Output = Result<Read<Self::Item>, SourceError>> + Send;
 }
 
+/// What the source's next record takes, for the sink to know when nothing more can come: bytes below that are no room.
+#[derive(Debug, Default)]
+pub(crate) struct Needs {
+    bytes: AtomicU64,
+    pub(crate) changed: Notify,
+}
+
+impl Needs {
+    fn tell(&self, need: Bytes) {
+        self.bytes.store(need.0, Ordering::SeqCst);
+        self.changed.notify_one();
+    }
+
+    /// Zero if the source does not wait for a record that was too large for the room.
+    pub(crate) fn bytes(&self) -> Bytes {
+        Bytes(self.bytes.load(Ordering::SeqCst))
+    }
+}
+
 /// Asks `source` for what link 0 has room for, until its end (true), until the link is frozen (false), or until it fails.
 pub(crate) async fn drive<S: Source>(
     mut source: S,
     link: Arc<Link<S::Item>>,
     meter: Arc<Meter>,
     most: Records,
+    needs: Arc<Needs>,
     frozen: impl Future<Output = ()>,
 ) -> Result<bool, RunError> {
     let mut frozen = std::pin::pin!(frozen);
@@ -80,7 +103,10 @@ pub(crate) async fn drive<S: Source>(
                         "handed out {amount:?} when asked for {room:?}"
                     )));
                 }
-                need = Bytes(0);
+                if need > Bytes(0) {
+                    need = Bytes(0);
+                    needs.tell(need);
+                }
                 meter.served(amount.records, amount.records);
                 link.send(batch.into_batch(first, serial, meter.clock().now()));
                 first += amount.records;
@@ -89,7 +115,10 @@ pub(crate) async fn drive<S: Source>(
             Read::Needs(bytes) if bytes <= room.bytes => {
                 return Err(misbehaved(format!("needs {bytes:?} when asked for {room:?}")));
             }
-            Read::Needs(bytes) => need = bytes,
+            Read::Needs(bytes) => {
+                need = bytes;
+                needs.tell(need);
+            }
             Read::End => return Ok(true),
         }
         tokio::task::coop::consume_budget().await;

@@ -3,9 +3,8 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use futures::Stream;
+use futures::stream::{Fuse, Stream, StreamExt};
 use tokio::sync::mpsc;
-use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::batch::{Checkpoint, Item, Lines, SourceBatch};
@@ -20,19 +19,20 @@ use crate::{BuildError, Bytes, Position, Reject, SinkError, SourceError, Span};
 /// The stream is polled only when a value was asked for. It cannot go back, so a run that is taken up again must be given a
 /// stream that begins where the last one was committed, and that position.
 pub struct StreamSource<S> {
-    stream: S,
+    /// Not polled again behind its end: streams may panic then.
+    stream: Fuse<S>,
     at: Position,
 }
 
-impl<S> StreamSource<S> {
+impl<S: Stream> StreamSource<S> {
     /// A source of the values of `stream`.
     pub fn new(stream: S) -> StreamSource<S> {
-        StreamSource { stream, at: Position { input: 0, byte: 0, record: 1, line: 1 } }
+        StreamSource::starting_at(stream, Position { input: 0, byte: 0, record: 1, line: 1 })
     }
 
     /// A source whose first value is the record at `at`.
     pub fn starting_at(stream: S, at: Position) -> StreamSource<S> {
-        StreamSource { stream, at }
+        StreamSource { stream: stream.fuse(), at }
     }
 }
 

@@ -33,6 +33,22 @@ async fn any_stream_is_a_source_and_what_is_ready_travels_together() {
 }
 
 #[tokio::test]
+async fn stream_is_not_polled_again_behind_its_end() {
+    // `unfold` panics then; its end is seen while the values before it are taken, and once more when more is asked for.
+    let numbers = stream::unfold(0_u64, |n| async move { (n < 10).then_some((n, n + 1)) });
+    let sink = Collect::new();
+    let run = Pipeline::new("p")
+        .source(StreamSource::new(Box::pin(numbers)))
+        .sink("collect", sink.clone())
+        .start(Options::default())
+        .unwrap();
+    let outcome = run.outcome().await;
+    check(&outcome);
+    assert!(matches!(outcome.end, End::Complete), "{:?}", outcome.end);
+    assert_eq!(sink.values().len(), 10);
+}
+
+#[tokio::test]
 async fn stream_taken_up_again_is_numbered_from_where_it_was() {
     let sink = Collect::new();
     let at = Position { input: 0, byte: 40, record: 41, line: 41 };
