@@ -3,10 +3,11 @@
 //! `cargo run --release -p gegendruck --example story`
 //!
 //! A call is due two milliseconds after the last one of the same worker was, or after it was claimed, whichever is later, less
-//! the millisecond by which tokio's timer rounds up. So a worker does 500 a second, unless the runtime keeps it waiting.
+//! the millisecond by which tokio's timer rounds up. So a worker does 500 a second, unless something keeps it waiting: the
+//! runtime, or a machine whose timers are later than that. The second column is the same calls in plain loops, for comparison.
 
 use std::error::Error;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{Stream, stream};
@@ -25,16 +26,38 @@ struct Scorer {
     last: Mutex<Vec<Instant>>,
 }
 
-impl Call<u64> for Scorer {
-    type Out = u64;
-    async fn call(&self, record: &Item<u64>) -> Result<u64, Failure> {
+impl Scorer {
+    async fn score(&self) {
         let claimed = Instant::now() - GRAIN;
         let last = self.last.lock().expect("no holder panics").pop().unwrap_or(claimed);
         let due = last.max(claimed) + SERVICE;
         sleep_until(due).await;
         self.last.lock().expect("no holder panics").push(due);
+    }
+}
+
+impl Call<u64> for Scorer {
+    type Out = u64;
+    async fn call(&self, record: &Item<u64>) -> Result<u64, Failure> {
+        self.score().await;
         Ok(record.value)
     }
+}
+
+/// The calls alone: as many loops as workers, each with its share of the records.
+async fn bare(workers: usize) -> Duration {
+    let (scorer, start) = (Arc::new(Scorer::default()), Instant::now());
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..workers {
+        let scorer = scorer.clone();
+        tasks.spawn(async move {
+            for _ in 0..RECORDS / workers as u64 {
+                scorer.score().await;
+            }
+        });
+    }
+    tasks.join_all().await;
+    start.elapsed()
 }
 
 /// Numbers that come at once, or a hundred at a time with a wait before each hundred.
@@ -66,7 +89,9 @@ async fn tell(
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    println!("workers   wall     expected   off       foreseen by the run before");
+    println!(
+        "workers   expected   plain loops         pipeline            foreseen by the run before"
+    );
     let mut foreseen: Option<f64> = None;
     let mut last = None;
     for workers in [1, 2, 4, 8] {
@@ -77,8 +102,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let foreseen_words = foreseen.map_or(String::new(), |rate| {
             format!("{rate:.0}/s, {:+.2} % off", off(rate, RECORDS as f64 / wall))
         });
+        let alone = bare(workers).await.as_secs_f64();
         println!(
-            "{workers:>7}   {wall:>6.3} s {expected:>6.3} s   {:+.2} %   {foreseen_words}",
+            "{workers:>7}   {expected:>6.3} s   {alone:>6.3} s {:+6.2} %   {wall:>6.3} s {:+6.2} %   {foreseen_words}",
+            off(alone, expected),
             off(wall, expected)
         );
         foreseen = Verdict::predict(&report, "score", 2 * workers);

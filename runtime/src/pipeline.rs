@@ -135,7 +135,7 @@ pub struct Pipeline<T> {
 }
 
 impl Pipeline<()> {
-    /// A pipeline by this name; [`Pipeline::source`] comes next.
+    /// A pipeline by this name; [`Unfed::source`] comes next.
     #[allow(clippy::new_ret_no_self)]
     pub fn new(name: impl Into<String>) -> Unfed {
         Unfed { name: name.into() }
