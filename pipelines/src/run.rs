@@ -436,7 +436,10 @@ pub fn with_cause(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        text.push_str(&format!(" ({error})"));
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text.push_str(&format!(" ({words})"));
+        }
         cause = error.source();
     }
     text
@@ -519,11 +522,33 @@ impl Job<'_> {
                 grown: self.arguments.accept_grown,
                 changed: self.arguments.accept_changed,
             };
-            let decision =
-                ledger.look_up(&identity, &paths, accept).await.map_err(look_up_refused)?;
+            // Looking up only reads, and may take long: it hashes what earlier runs have committed of the inputs.
+            let mut signals = self.signals.clone();
+            let decision = tokio::select! {
+                biased;
+                () = signals.stop() => {
+                    let words = "stopped by a signal before the run began; nothing was written";
+                    return Err(Refused::new(Exit::Interrupted, words));
+                }
+                decision = ledger.look_up(&identity, &paths, accept) => decision.map_err(look_up_refused)?,
+            };
             let inputs = match &decision {
-                Decision::AlreadyDone(done) => return self.already_done(done),
+                Decision::AlreadyDone(done) => {
+                    let exit = self.already_done(done)?;
+                    if let Some(done) = done.first()
+                        && let Ok(info) = ledger.run(&done.run).await
+                    {
+                        fill(summary, &info);
+                        summary.message = Some(format!("already done by run {}", done.run));
+                    }
+                    return Ok(exit);
+                }
                 Decision::New { inputs, skipped } => {
+                    if self.arguments.if_done == IfDone::Fail
+                        && let Some((done, other)) = known_elsewhere(skipped)
+                    {
+                        return Err(known(done, other));
+                    }
                     self.name_skipped(skipped);
                     inputs.clone()
                 }
@@ -646,12 +671,7 @@ impl Job<'_> {
             let path = done.path.display();
             match &done.other_path {
                 Some(other) if self.arguments.if_done == IfDone::Fail => {
-                    let other = other.display();
-                    let message = format!(
-                        "{path}: the same content was already imported by run {} as {other}; --if-done ok takes that for done",
-                        done.run
-                    );
-                    return Err(Refused::new(Exit::Known, message));
+                    return Err(known(done, other));
                 }
                 _ => crate::print(&format!("{path}: already done by run {} ({exit})\n", done.run)),
             }
@@ -812,10 +832,8 @@ impl Job<'_> {
         summary: &mut Summary,
     ) -> Exit {
         let info = ledger.run(ticket.run()).await;
-        let exit = match &info {
-            Ok(info) if exit == Exit::Complete && info.tally.rejected > 0 => Exit::Rejects,
-            _ => exit,
-        };
+        let rejected = info.as_ref().map_or(summary.attempt.rejected, |info| info.tally.rejected);
+        let exit = if exit == Exit::Complete && rejected > 0 { Exit::Rejects } else { exit };
         let state = match exit {
             Exit::Complete | Exit::Rejects => RunState::Complete,
             Exit::Interrupted => RunState::Interrupted,
@@ -854,6 +872,20 @@ impl Job<'_> {
         summary.ended(exit);
         exit
     }
+}
+
+/// The first input whose content was imported under another name, and that name.
+fn known_elsewhere(all: &[Done]) -> Option<(&Done, &Path)> {
+    all.iter().find_map(|done| done.other_path.as_deref().map(|other| (done, other)))
+}
+
+fn known(done: &Done, other: &Path) -> Refused {
+    let (path, other) = (done.path.display(), other.display());
+    let message = format!(
+        "{path}: the same content was already imported by run {} as {other}; --if-done ok takes that for done",
+        done.run
+    );
+    Refused::new(Exit::Known, message)
 }
 
 /// The command that this process was started with, to be typed again.

@@ -37,6 +37,16 @@ impl Signals {
         Ok(Signals { stops, reports })
     }
 
+    /// Returns when somebody has asked to stop.
+    ///
+    /// # Cancel safety
+    /// A dropped wait loses nothing.
+    pub async fn stop(&mut self) {
+        if self.stops.wait_for(|stops| *stops > 0).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// The next signal. One that came while nobody waited is not lost.
     ///
     /// # Cancel safety

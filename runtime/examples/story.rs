@@ -3,8 +3,8 @@
 //! `cargo run --release -p gegendruck --example story`
 //!
 //! A call is due two milliseconds after the last one of the same worker was, or after it was claimed, whichever is later, less
-//! the millisecond by which tokio's timer rounds up. So a worker does 500 a second, unless something keeps it waiting: the
-//! runtime, or a machine whose timers are later than that. The second column is the same calls in plain loops, for comparison.
+//! the grain of the timer. So a worker does 500 a second, unless something keeps it waiting: the runtime, or a machine whose
+//! timers are later than their grain. The second column is the same calls in plain loops, to tell the two apart.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,8 @@ use gegendruck::{
 use tokio::time::{Instant, sleep, sleep_until};
 
 const RECORDS: u64 = 20_000;
-const GRAIN: Duration = Duration::from_millis(1);
+/// tokio rounds a deadline up to its next tick of a millisecond, and the wait for that tick up to a millisecond again.
+const GRAIN: Duration = Duration::from_millis(2);
 const SERVICE: Duration = Duration::from_millis(2);
 
 #[derive(Default)]

@@ -747,9 +747,9 @@ fn how_it_ended(end: SinkEnd, error: Option<RunError>, stopping: bool) -> End {
     match (error, end) {
         (Some(error), _) => End::Failed(error),
         (None, SinkEnd::Completed) => End::Complete,
+        (None, SinkEnd::Stopped(why)) => End::Ended(why),
         (None, _) if stopping => End::Stopped,
         (None, SinkEnd::Gap { missing, at }) => End::Failed(RunError::Unaccounted { missing, at }),
-        (None, SinkEnd::Stopped(why)) => End::Ended(why),
         (None, SinkEnd::Drained) => End::Stopped,
     }
 }

@@ -95,29 +95,35 @@ where
     /// Looks at all values before it moves any: a batch that stays as it is goes on as it is.
     fn apply(&self, stage: &StageInfo, mut batch: Batch<In>) -> Applied<In> {
         let values = batch.slice();
-        let (mut at, mut first) = (0, values.len());
-        // What happens to the values from `first` on, the first that does not stay.
-        let mut fates = Vec::new();
-        while at < values.len() {
-            let run = AssertUnwindSafe(|| {
-                while let Some(item) = values.get(at) {
-                    let stays = (self.1)(&item.value);
-                    if !stays || at > first {
-                        first = first.min(at);
-                        fates.push(if stays { Fate::Stays } else { Fate::Goes });
-                    }
-                    at += 1;
+        let keep = &self.1;
+        // Most batches stay as they are: that is found out in a loop of its own.
+        let mut first = 0;
+        let prefix = AssertUnwindSafe(|| {
+            for item in values {
+                if !keep(&item.value) {
+                    break;
                 }
-            });
-            if catch_unwind(run).is_err() {
-                stage.panicked(values[at].at);
-                first = first.min(at);
+                first += 1;
+            }
+        });
+        let mut fates = Vec::new();
+        match catch_unwind(prefix) {
+            Ok(()) if first == values.len() => return (batch, 0, 0),
+            Ok(()) => fates.push(Fate::Goes),
+            Err(_) => {
+                stage.panicked(values[first].at);
                 fates.push(Fate::Panicked);
-                at += 1;
             }
         }
-        if fates.is_empty() {
-            return (batch, 0, 0);
+        for item in &values[first + 1..] {
+            fates.push(match catch_unwind(AssertUnwindSafe(|| keep(&item.value))) {
+                Ok(true) => Fate::Stays,
+                Ok(false) => Fate::Goes,
+                Err(_) => {
+                    stage.panicked(item.at);
+                    Fate::Panicked
+                }
+            });
         }
         let (items, rest) = batch.take_items();
         let mut verdicts = Verdicts::new(&stage.name, rest, items.len(), None);
