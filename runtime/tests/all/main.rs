@@ -9,3 +9,4 @@ mod refusals;
 mod story;
 mod streams;
 mod support;
+mod types;
