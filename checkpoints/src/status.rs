@@ -44,6 +44,9 @@ pub struct Status {
     pub tally: Tally,
     /// Bytes of all inputs that are committed, over all attempts.
     pub bytes: u64,
+    /// Those of them that earlier attempts have committed.
+    #[serde(default)]
+    pub bytes_before: u64,
     /// Bytes of all inputs.
     pub total_bytes: u64,
     /// Where the time of this attempt went.
@@ -176,6 +179,7 @@ mod tests {
             last_commit: None,
             tally: Tally::default(),
             bytes: 60,
+            bytes_before: 0,
             total_bytes: 1 << 33,
             report: None,
             recent: None,

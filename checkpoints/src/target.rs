@@ -31,10 +31,10 @@ pub struct Target {
 #[non_exhaustive]
 pub enum TargetError {
     /// The text is no target.
-    #[error("{text}: is no target; give sqlite:PATH")]
+    #[error("{scheme}: is no target; give sqlite:PATH")]
     Scheme {
-        /// The text.
-        text: String,
+        /// What stands before the first colon. Never the rest, which may hold a password.
+        scheme: String,
     },
     /// The URL has an option that there is not.
     #[error("{text}: no option of a target is called {option}; there is max_page_count=N")]
@@ -82,14 +82,18 @@ impl Target {
     pub fn parse(text: &str) -> Result<Target, TargetError> {
         let Some(url) = text.strip_prefix("sqlite:") else {
             if text.is_empty() || text.contains("://") || text.starts_with("postgres:") {
-                return Err(TargetError::Scheme { text: text.into() });
+                return Err(TargetError::Scheme {
+                    scheme: text.split(':').next().unwrap_or_default().into(),
+                });
             }
             return Target::at(Path::new(text), None);
         };
         let (path, query) = url.split_once('?').unwrap_or((url, ""));
         let path = path.strip_prefix("//").unwrap_or(path);
         if path.is_empty() || path == ":memory:" {
-            return Err(TargetError::Scheme { text: text.into() });
+            return Err(TargetError::Scheme {
+                scheme: text.split(':').next().unwrap_or_default().into(),
+            });
         }
         let mut max_pages = None;
         for option in query.split('&').filter(|option| !option.is_empty()) {

@@ -78,7 +78,7 @@ pub struct TargetArgs {
 pub struct RunArgs {
     /// The pipeline; `nightly-import pipelines` lists them.
     pub pipeline: String,
-    /// Files to import, in the order of their names; globs and directories too.
+    /// Files to import, in the order of their names.
     #[arg(required = true)]
     pub inputs: Vec<PathBuf>,
     /// Where rows go.
@@ -315,7 +315,7 @@ pub struct InspectArgs {
 /// What to do with dead letters.
 #[derive(Clone, Debug, Subcommand)]
 pub enum RejectsCommand {
-    /// Count them, by stage, column and kind, and list the first ones.
+    /// Count them, by column and kind, and list the first ones.
     List(RejectsArgs),
     /// Show one with its source bytes.
     Show {

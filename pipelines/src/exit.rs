@@ -110,3 +110,13 @@ impl Refused {
         Refused::new(Exit::Failed, message)
     }
 }
+
+/// A word of a command line, quoted if a shell would take it apart.
+pub fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,%+@".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.into()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}

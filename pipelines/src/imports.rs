@@ -23,8 +23,6 @@ pub struct Context {
     pub target: Target,
     /// How values are written.
     pub formats: Arc<Formats>,
-    /// The run that imported the contracts, for imports that need one.
-    pub contracts_run: Option<String>,
     /// A file that takes a line for every call of a stage.
     pub trace: Option<PathBuf>,
 }

@@ -1,8 +1,8 @@
-//! `nightly-import plan` and `pipelines`: what a run would be, without writing anything.
+//! `nightly-import plan`: what a run would be, without writing anything.
 
 use gegendruck::{Buffer, Pipeline, Plan, StreamSource, thousands};
 use gegendruck_checkpoints::{Accept, Decision, Ledger, LedgerError, Target};
-use gegendruck_stages::csv::{CsvInput, CsvSource};
+use gegendruck_stages::csv::CsvSource;
 use gegendruck_stages::sql::check_table;
 use gegendruck_stages::value::Row;
 
@@ -10,7 +10,10 @@ use crate::cli::RunArgs;
 use crate::dialect::{dialect, formats};
 use crate::exit::{Exit, Refused};
 use crate::imports::{Context, Import};
-use crate::run::{csv_refused, empty, identity, options, refused, table, target};
+use crate::run::{
+    csv_refused, empty, from_the_beginning, identity, options, refused, regular_files, table,
+    target,
+};
 
 /// The stages of an import with the settings that they would run with.
 ///
@@ -19,7 +22,7 @@ use crate::run::{csv_refused, empty, identity, options, refused, table, target};
 pub fn stages<I: Import>(options: &gegendruck::Options) -> Result<Plan, gegendruck::BuildError> {
     let nothing = futures::stream::empty::<I::Raw>();
     let target = Target::parse("sqlite:plan.db").expect("the path is valid");
-    let context = Context { target, formats: Default::default(), contracts_run: None, trace: None };
+    let context = Context { target, formats: Default::default(), trace: None };
     let pipeline = I::stages(Pipeline::new(I::NAME).source(StreamSource::new(nothing)), &context);
     pipeline.sink("store", Unused::<I::Row>(std::marker::PhantomData)).plan(options)
 }
@@ -52,15 +55,10 @@ pub async fn plan<I: Import>(arguments: &RunArgs) -> Result<Exit, Refused> {
     formats(&arguments.values)?;
     let plan =
         stages::<I>(&options::<I>(arguments)).map_err(|error| Refused::usage(error.to_string()))?;
-    let mut paths = arguments.inputs.clone();
-    paths.sort();
-    let inputs = paths.iter().zip(0..).map(|(path, index)| CsvInput {
-        path: path.clone(),
-        start: None,
-        index,
-    });
+    let paths = regular_files(&arguments.inputs)?;
+    let inputs = from_the_beginning(&paths);
     let ignored = &arguments.dialect.ignore_columns;
-    let source = CsvSource::<I::Raw>::open(inputs.collect(), &dialect, ignored, empty(arguments))
+    let source = CsvSource::<I::Raw>::open(inputs, &dialect, ignored, empty(arguments))
         .await
         .map_err(|error| csv_refused(&error))?;
     let target = target(arguments)?;

@@ -36,7 +36,7 @@ use jiff::Timestamp;
 
 use crate::cli::{IfDone, OnConflict, RunArgs, Settings};
 use crate::dialect::{describe_dialect, describe_mapping, dialect, formats};
-use crate::exit::{Exit, Refused};
+use crate::exit::{Exit, Refused, shell_word};
 use crate::imports::{Context, Import};
 use crate::poison::Careful;
 use crate::progress::{Level, Log, Progress};
@@ -247,10 +247,11 @@ fn no_contracts<I: Import>(target: &Target, inputs: &[PathBuf]) -> Refused {
         format!(" and there is no {}", beside.display())
     };
     Refused::usage(format!(
-        "{} needs contracts, and none were imported into {to}{why}; import them first: nightly-import run {} {} --to sqlite:{to}",
+        "{} needs contracts, and none were imported into {to}{why}; import them first: nightly-import run {} {} --to {}",
         I::NAME,
         crate::contracts::Contracts::NAME,
-        beside.display()
+        shell_word(&beside.to_string_lossy()),
+        shell_word(&format!("sqlite:{to}"))
     ))
 }
 
@@ -310,33 +311,8 @@ async fn look_at_inputs<I: Import>(
     arguments: &RunArgs,
     dialect: &Dialect,
 ) -> Result<Inputs, Refused> {
-    let mut paths = arguments.inputs.clone();
-    paths.sort();
-    paths.dedup();
-    let mut sources = Vec::new();
-    let mut files = BTreeMap::new();
-    for path in &paths {
-        let metadata = std::fs::metadata(path).map_err(|error| not_readable(path, &error))?;
-        if let Some(first) = files.insert((metadata.dev(), metadata.ino()), path) {
-            return Err(Refused::usage(format!(
-                "{} and {} are the same file; name it once",
-                first.display(),
-                path.display()
-            )));
-        }
-        if metadata.is_dir() {
-            return Err(Refused::usage(format!(
-                "{}: is a directory; name the files in it",
-                path.display()
-            )));
-        }
-        if !metadata.is_file() {
-            let what =
-                "is no regular file; write it to one first, so that a run can go on after a crash";
-            return Err(Refused::usage(format!("{}: {what}", path.display())));
-        }
-        sources.push(CsvInput { path: path.clone(), start: None, index: 0 });
-    }
+    let paths = regular_files(&arguments.inputs)?;
+    let sources = from_the_beginning(&paths);
     let source = CsvSource::<I::Raw>::open(
         sources,
         dialect,
@@ -349,6 +325,42 @@ async fn look_at_inputs<I: Import>(
     let first = headers.next();
     let header = first.filter(|first| headers.all(|line| line == *first));
     Ok(Inputs { paths, header: header.map(|line| String::from_utf8_lossy(line).into_owned()) })
+}
+
+/// The paths in the order of their names, after each was found to be a file of its own.
+///
+/// # Errors
+/// One is not there, is no regular file, or is named twice.
+pub fn regular_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Refused> {
+    let mut paths = paths.to_vec();
+    paths.sort();
+    paths.dedup();
+    let mut files = BTreeMap::new();
+    for path in &paths {
+        let metadata = std::fs::metadata(path).map_err(|error| not_readable(path, &error))?;
+        let shown = path.display();
+        if let Some(first) = files.insert((metadata.dev(), metadata.ino()), path) {
+            let first = first.display();
+            return Err(Refused::usage(format!(
+                "{first} and {shown} are the same file; name it once"
+            )));
+        }
+        if metadata.is_dir() {
+            return Err(Refused::usage(format!("{shown}: is a directory; name the files in it")));
+        }
+        if !metadata.is_file() {
+            let what =
+                "is no regular file; write it to one first, so that a run can go on after a crash";
+            return Err(Refused::usage(format!("{shown}: {what}")));
+        }
+    }
+    Ok(paths)
+}
+
+/// What the source reads of files of which nothing is committed.
+pub fn from_the_beginning(paths: &[PathBuf]) -> Vec<CsvInput> {
+    let inputs = paths.iter().zip(0..);
+    inputs.map(|(path, index)| CsvInput { path: path.clone(), start: None, index }).collect()
 }
 
 fn not_readable(path: &Path, error: &std::io::Error) -> Refused {
@@ -466,12 +478,16 @@ pub fn identity<I: Import>(arguments: &RunArgs) -> PipelineIdentity {
         table: table::<I>(arguments),
         dialect: describe_dialect(&arguments.dialect),
         mapping: describe_mapping(I::Raw::COLUMNS, &arguments.dialect, &arguments.values),
-        conflict: format!("{:?}", conflict::<I>(arguments)).to_lowercase(),
+        conflict: conflict::<I>(arguments).as_str().into(),
     }
 }
 
-fn conflict<I: Import>(arguments: &RunArgs) -> OnConflict {
-    arguments.on_conflict.unwrap_or(I::ON_CONFLICT)
+fn conflict<I: Import>(arguments: &RunArgs) -> Conflict {
+    match arguments.on_conflict.unwrap_or(I::ON_CONFLICT) {
+        OnConflict::Error => Conflict::Error,
+        OnConflict::Skip => Conflict::Skip,
+        OnConflict::Update => Conflict::Update,
+    }
 }
 
 /// The settings of the runtime that the arguments describe.
@@ -575,7 +591,6 @@ impl Job<'_> {
             let context = Context {
                 target: self.target.clone(),
                 formats: Arc::new(formats(&self.arguments.values)?),
-                contracts_run: contracts_run.clone(),
                 trace: self.arguments.trace_calls.clone(),
             };
             let mut settings = serde_json::to_value(self.settings).unwrap_or_default();
@@ -751,11 +766,7 @@ impl Job<'_> {
         let mut sink = SqlSink::<I::Row>::builder(&self.target, ticket)
             .table(&identity.table)
             .create(create)
-            .on_conflict(match conflict::<I>(self.arguments) {
-                OnConflict::Error => Conflict::Error,
-                OnConflict::Skip => Conflict::Skip,
-                OnConflict::Update => Conflict::Update,
-            })
+            .on_conflict(conflict::<I>(self.arguments))
             .max_errors(max_errors(self.arguments)?)
             .retry_for(self.arguments.retry_for);
         for statement in I::finish(&identity.table) {
@@ -843,7 +854,7 @@ impl Job<'_> {
         if let Err(error) = ledger.end_attempt(ticket, state, i32::from(exit.code())).await {
             self.log.line(
                 Level::Error,
-                &format!("the end of this attempt could not be noted: {error}"),
+                &format!("the end of this attempt could not be noted: {}", with_cause(&error)),
             );
         }
         if let Ok(info) = info {
@@ -857,9 +868,10 @@ impl Job<'_> {
             });
             summary.rejects = counted.collect();
         }
-        let to = format!("--to sqlite:{}", self.target.path().display());
+        let to = shell_word(&format!("sqlite:{}", self.target.path().display()));
         if !summary.rejects.is_empty() {
-            summary.export = Some(format!("nightly-import rejects export {} {to}", ticket.run()));
+            summary.export =
+                Some(format!("nightly-import rejects export {} --to {to}", ticket.run()));
         }
         if state == RunState::Complete && summary.total.read == 0 {
             let words = "warning: the input has no records";
@@ -890,16 +902,8 @@ fn known(done: &Done, other: &Path) -> Refused {
 
 /// The command that this process was started with, to be typed again.
 fn command_line() -> String {
-    let quoted = |argument: std::ffi::OsString| {
-        let text = argument.to_string_lossy().into_owned();
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,%+@".contains(c);
-        if !text.is_empty() && text.chars().all(plain) {
-            text
-        } else {
-            format!("'{}'", text.replace('\'', "'\\''"))
-        }
-    };
-    let rest: Vec<_> = std::env::args_os().skip(1).map(quoted).collect();
+    let arguments = std::env::args_os().skip(1);
+    let rest: Vec<_> = arguments.map(|argument| shell_word(&argument.to_string_lossy())).collect();
     format!("nightly-import {}", rest.join(" "))
 }
 
@@ -1088,6 +1092,7 @@ impl<'a> Watch<'a> {
             last_commit: self.last_commit.map(|at| at.to_string()),
             tally,
             bytes: progress.bytes,
+            bytes_before: progress.before,
             total_bytes: progress.of,
             report: Some(report.clone()),
             recent,
@@ -1100,7 +1105,7 @@ impl<'a> Watch<'a> {
         let file = self.file.clone();
         let written = tokio::task::spawn_blocking(move || file.write(&status)).await;
         if let Ok(Err(error)) = written {
-            self.job.log.line_of_kind(Level::Warn, "status file", &error.to_string());
+            self.job.log.line_of_kind(Level::Warn, "status file", &with_cause(&error));
         }
     }
 }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::cli::{InspectArgs, StatusArgs, TargetArgs};
-use crate::exit::{Exit, Refused};
+use crate::exit::{Exit, Refused, shell_word};
 use crate::progress::Progress;
 use crate::run::refused;
 
@@ -65,7 +65,7 @@ pub async fn status(arguments: &StatusArgs) -> Result<Exit, Refused> {
             let mut document = serde_json::to_value(run).unwrap_or_default();
             document["live"] = json!(is_live);
             document["attempt_list"] = serde_json::to_value(&attempts).unwrap_or_default();
-            document["go_on"] = json!(go_on(run, &target));
+            document["go_on"] = json!(go_on(run, &attempts, &target));
             documents.push(document);
         } else if arguments.run.is_some() {
             text.push_str(&whole(run, &attempts, is_live, &target));
@@ -178,24 +178,38 @@ fn whole(run: &RunInfo, attempts: &[AttemptInfo], live: bool, target: &Target) -
             text.push_str(&format!("setting {name} = {value} (from {from})\n"));
         }
     }
-    if let Some(command) = go_on(run, target) {
+    if let Some(command) = go_on(run, attempts, target) {
         text.push_str(&format!("go on with: {command}\n"));
     }
     text
 }
 
-/// The command that goes on with a run, if it is not complete.
-fn go_on(run: &RunInfo, target: &Target) -> Option<String> {
+/// Flags that are about one attempt's output, not about what it does.
+const OF_ONE_ATTEMPT: [&str; 6] =
+    ["to", "quiet", "verbose", "no-progress", "summary", "log-format"];
+
+/// The command that goes on with a run as its last attempt was started, if it is not complete.
+fn go_on(run: &RunInfo, attempts: &[AttemptInfo], target: &Target) -> Option<String> {
     if run.state == RunState::Complete {
         return None;
     }
-    let inputs: Vec<_> = run.inputs.iter().map(|input| input.path.as_str()).collect();
-    let to = target.path().display();
-    Some(format!(
-        "nightly-import run {} {} --to sqlite:{to}",
-        run.pipeline.pipeline,
-        inputs.join(" ")
-    ))
+    let inputs = run.inputs.iter().map(|input| shell_word(&input.path));
+    let settings =
+        attempts.last().and_then(|attempt| attempt.settings.as_object()).into_iter().flatten();
+    let flags = settings.filter_map(|(name, setting)| {
+        let value = setting["value"].as_str()?;
+        let given = setting["from"] == "flag" && !OF_ONE_ATTEMPT.contains(&name.as_str());
+        given.then(|| {
+            if value == "true" {
+                format!("--{name}")
+            } else {
+                shell_word(&format!("--{name}={value}"))
+            }
+        })
+    });
+    let to = format!("--to {}", shell_word(&format!("sqlite:{}", target.path().display())));
+    let words: Vec<_> = inputs.chain([to]).chain(flags).collect();
+    Some(format!("nightly-import run {} {}", run.pipeline.pipeline, words.join(" ")))
 }
 
 /// The status of the run whose process is alive on this machine, if there is one.
@@ -236,7 +250,7 @@ fn running(status: &Status) -> String {
     let progress = Progress {
         bytes: status.bytes,
         of: status.total_bytes,
-        before: 0,
+        before: status.bytes_before,
         records: status.tally.read,
         records_now: status.report.as_ref().map_or(0, |report| report.tally.read),
         wall: status.report.as_ref().map_or_else(Default::default, |report| report.wall),

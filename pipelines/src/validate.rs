@@ -17,7 +17,7 @@ use crate::cli::{RunArgs, ValidateArgs};
 use crate::dialect::{dialect, formats};
 use crate::exit::{Exit, Refused};
 use crate::imports::Import;
-use crate::run::{csv_refused, empty};
+use crate::run::{csv_refused, empty, from_the_beginning, regular_files};
 
 /// Positions that are shown of each kind.
 const EXAMPLES: usize = 3;
@@ -94,7 +94,7 @@ async fn count<I: Import>(
         .map_err(|error| Refused::usage(error.to_string()))?;
     match (outcome.end, outcome.sink) {
         (End::Complete, Some(counted)) => Ok(counted),
-        (End::Failed(error), _) => Err(Refused::failed(error.to_string())),
+        (End::Failed(error), _) => Err(Refused::failed(crate::run::with_cause(&error))),
         (end, _) => Err(Refused::new(Exit::Internal, format!("validation ended early: {end:?}"))),
     }
 }
@@ -106,15 +106,10 @@ async fn count<I: Import>(
 pub async fn validate<I: Import>(arguments: &ValidateArgs) -> Result<Exit, Refused> {
     let dialect = dialect(&arguments.dialect)?;
     let formats = Arc::new(formats(&arguments.values)?);
-    let mut paths = arguments.inputs.clone();
-    paths.sort();
-    let inputs = paths.iter().zip(0..).map(|(path, index)| CsvInput {
-        path: path.clone(),
-        start: None,
-        index,
-    });
+    let paths = regular_files(&arguments.inputs)?;
+    let inputs = from_the_beginning(&paths);
     let source = CsvSource::<I::Raw>::open(
-        inputs.collect(),
+        inputs,
         &dialect,
         &arguments.dialect.ignore_columns,
         Empty::Allowed,

@@ -709,7 +709,8 @@ async fn supervise<S: Send + 'static>(
             }
             ended = &mut sink => break ended,
             Some(joined) = tasks.join_next() => if let Err(error) = joined && error.is_panic() {
-                fail(RunError::Panic(format!("a task of the run panicked: {error}")));
+                // Not what it says: that may be a field's value.
+                fail(RunError::Panic("a task of the run panicked outside the work on a record".into()));
                 // Its link may never be closed now: nothing would end by itself.
                 sink.abort();
                 break sink.await;
@@ -735,7 +736,7 @@ async fn supervise<S: Send + 'static>(
     let error = failure.lock().take();
     let (sink, end) = match ended {
         Err(join) if join.is_cancelled() => (None, error.map_or(End::Stopped, End::Failed)),
-        Err(join) => (None, End::Failed(RunError::Panic(format!("the sink panicked: {join}")))),
+        Err(_) => (None, End::Failed(RunError::Panic("the sink's task panicked".into()))),
         Ok((sink, Err(error))) => (Some(sink), End::Failed(error)),
         Ok((sink, Ok(end))) => (Some(sink), how_it_ended(end, error, stopping)),
     };

@@ -61,17 +61,6 @@ impl Conflict {
     }
 }
 
-impl std::str::FromStr for Conflict {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Conflict, String> {
-        [Conflict::Error, Conflict::Skip, Conflict::Update]
-            .into_iter()
-            .find(|conflict| conflict.as_str() == word)
-            .ok_or_else(|| format!("found {word}, expected error, skip or update"))
-    }
-}
-
 /// Whether a table that is not there is created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Create {
