@@ -10,24 +10,21 @@
 //! - Nothing is created before settings, inputs and target were found to be such that a run can begin.
 //! - Whatever happens after the run has begun, its attempt is ended in the ledger with the exit code of the process.
 
-use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
+mod inputs;
+mod reference;
+mod refusals;
+mod watch;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
-use gegendruck::{
-    Control, End, Event, Grouping, Options, Outcome, Pipeline, Records, Report, RunError, SinkError,
-};
+use gegendruck::{End, Grouping, Options, Outcome, Pipeline, Records, RunError, SinkError};
 use gegendruck_checkpoints::{
-    Accept, Attempt, Decision, Done, Ledger, LedgerError, Lock, LockError, LookUpError,
-    PipelineIdentity, Process, ResumePoint, RunInfo, RunState, Status, StatusFile, Target, Ticket,
-    Trouble,
+    Accept, Attempt, Decision, Done, Ledger, LedgerError, Lock, PipelineIdentity, Process,
+    ResumePoint, RunInfo, RunState, Target, Ticket,
 };
-use gegendruck_stages::csv::{
-    CsvError, CsvInput, CsvSource, Dialect, Empty, FromFields, OpenError, Start,
-};
+use gegendruck_stages::csv::{CsvInput, CsvSource, Dialect, FromFields};
 use gegendruck_stages::sql::{
     Conflict, Create, MaxErrors, MaxErrorsError, SqlError, SqlSink, TableState, check_table,
 };
@@ -39,9 +36,17 @@ use crate::dialect::{describe_dialect, describe_mapping, dialect, formats};
 use crate::exit::{Exit, Refused, shell_word};
 use crate::imports::{Context, Import};
 use crate::poison::Careful;
-use crate::progress::{Level, Log, Progress};
-use crate::signals::{Signal, Signals};
+use crate::progress::{Level, Log};
+use crate::signals::Signals;
 use crate::summary::{RejectCount, Summary};
+
+pub use inputs::{csv_refused, empty, from_the_beginning, regular_files, sources};
+pub use refusals::{refused, with_cause};
+
+use inputs::{Inputs, look_at_inputs, shown, size};
+use reference::{beside, contracts_at_hand, for_contracts, no_contracts};
+use refusals::{lock_refused, look_up_refused, sql_refused};
+use watch::{Watch, tell};
 
 /// Runs an import and prints what it came to.
 ///
@@ -200,76 +205,6 @@ async fn look_at_target<I: Import>(
     try_first::<I>(sources, dialect, arguments).await
 }
 
-/// The contracts that lie beside the inputs, if an import needs them and they are there.
-fn beside(inputs: &[PathBuf]) -> PathBuf {
-    inputs.first().and_then(|path| path.parent()).unwrap_or(Path::new("")).join("contracts.csv")
-}
-
-/// True if the contracts are in the target; false if they can be imported first, because the database is the program's own.
-async fn contracts_at_hand<I: Import>(
-    ledger: &mut Ledger,
-    inputs: &[PathBuf],
-) -> Result<bool, Refused> {
-    if !I::NEEDS_CONTRACTS
-        || ledger.completed(crate::contracts::Contracts::NAME).await.map_err(refused)?.is_some()
-    {
-        return Ok(true);
-    }
-    let (_, created_by) = ledger.identity().await.map_err(refused)?;
-    if created_by.as_deref() == Some(I::NAME) && beside(inputs).exists() {
-        return Ok(false);
-    }
-    Err(no_contracts::<I>(ledger.target(), inputs))
-}
-
-/// Refuses contracts of which some are from a later run that is not complete.
-async fn no_half_contracts<I: Import>(ledger: &mut Ledger) -> Result<(), Refused> {
-    let contracts = crate::contracts::Contracts::NAME;
-    let runs = ledger.runs().await.map_err(refused)?;
-    let mut latest = runs.iter().filter(|run| run.pipeline.pipeline == contracts);
-    let half = latest.find(|run| run.state == RunState::Complete || run.tally.stored > 0);
-    let Some(half) = half.filter(|run| run.state != RunState::Complete) else { return Ok(()) };
-    let input = half.inputs.first().map_or("", |input| &input.path);
-    Err(Refused::usage(format!(
-        "{} needs contracts, and only some of those of run {} are in the table; go on with it first: nightly-import run \
-         {contracts} {input} --to sqlite:{}",
-        I::NAME,
-        half.run,
-        ledger.target().path().display()
-    )))
-}
-
-fn no_contracts<I: Import>(target: &Target, inputs: &[PathBuf]) -> Refused {
-    let (to, beside) = (target.path().display(), beside(inputs));
-    let why = if beside.exists() {
-        String::new()
-    } else {
-        format!(" and there is no {}", beside.display())
-    };
-    Refused::usage(format!(
-        "{} needs contracts, and none were imported into {to}{why}; import them first: nightly-import run {} {} --to {}",
-        I::NAME,
-        crate::contracts::Contracts::NAME,
-        shell_word(&beside.to_string_lossy()),
-        shell_word(&format!("sqlite:{to}"))
-    ))
-}
-
-/// The settings of a run that imports the contracts at `path` before another import that needs them.
-fn for_contracts(arguments: &RunArgs, path: PathBuf) -> RunArgs {
-    let mut arguments = RunArgs {
-        inputs: vec![path],
-        table: None,
-        on_conflict: None,
-        trace_calls: None,
-        ..arguments.clone()
-    };
-    arguments.dialect.ignore_columns.clear();
-    (arguments.workers, arguments.buffer) = (Vec::new(), Vec::new());
-    (arguments.request, arguments.rate) = (Vec::new(), Vec::new());
-    arguments
-}
-
 /// Tries the first records without target or service: a file of which most are refused is the wrong file, unless the operator
 /// has said how many may be.
 async fn try_first<I: Import>(
@@ -298,95 +233,6 @@ async fn try_first<I: Import>(
     ))
 }
 
-/// Inputs that were looked at.
-struct Inputs {
-    /// In the order of their names.
-    paths: Vec<PathBuf>,
-    /// Their header line, if they all have the same.
-    header: Option<String>,
-}
-
-/// The inputs, after all of them were found to be readable and to have the right columns.
-async fn look_at_inputs<I: Import>(
-    arguments: &RunArgs,
-    dialect: &Dialect,
-) -> Result<Inputs, Refused> {
-    let paths = regular_files(&arguments.inputs)?;
-    let sources = from_the_beginning(&paths);
-    let source = CsvSource::<I::Raw>::open(
-        sources,
-        dialect,
-        &arguments.dialect.ignore_columns,
-        empty(arguments),
-    )
-    .await
-    .map_err(|error| csv_refused(&error))?;
-    let mut headers = source.openings().iter().map(|(_, opening)| opening.header().line());
-    let first = headers.next();
-    let header = first.filter(|first| headers.all(|line| line == *first));
-    Ok(Inputs { paths, header: header.map(|line| String::from_utf8_lossy(line).into_owned()) })
-}
-
-/// The paths in the order of their names, after each was found to be a file of its own.
-///
-/// # Errors
-/// One is not there, is no regular file, or is named twice.
-pub fn regular_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Refused> {
-    let mut paths = paths.to_vec();
-    paths.sort();
-    paths.dedup();
-    let mut files = BTreeMap::new();
-    for path in &paths {
-        let metadata = std::fs::metadata(path).map_err(|error| not_readable(path, &error))?;
-        let shown = path.display();
-        if let Some(first) = files.insert((metadata.dev(), metadata.ino()), path) {
-            let first = first.display();
-            return Err(Refused::usage(format!(
-                "{first} and {shown} are the same file; name it once"
-            )));
-        }
-        if metadata.is_dir() {
-            return Err(Refused::usage(format!("{shown}: is a directory; name the files in it")));
-        }
-        if !metadata.is_file() {
-            let what =
-                "is no regular file; write it to one first, so that a run can go on after a crash";
-            return Err(Refused::usage(format!("{shown}: {what}")));
-        }
-    }
-    Ok(paths)
-}
-
-/// What the source reads of files of which nothing is committed.
-pub fn from_the_beginning(paths: &[PathBuf]) -> Vec<CsvInput> {
-    let inputs = paths.iter().zip(0..);
-    inputs.map(|(path, index)| CsvInput { path: path.clone(), start: None, index }).collect()
-}
-
-fn not_readable(path: &Path, error: &std::io::Error) -> Refused {
-    let path = path.display();
-    match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            Refused::new(Exit::NotThere, format!("{path}: there is no such file; check the path"))
-        }
-        std::io::ErrorKind::PermissionDenied => {
-            Refused::usage(format!("{path}: may not be read; give this user read permission"))
-        }
-        _ => Refused::failed(format!("{path}: cannot be read: {error}")),
-    }
-}
-
-/// What an input that cannot be read means for the exit code.
-pub fn csv_refused(error: &CsvError) -> Refused {
-    match error {
-        CsvError::File { path, source, .. } => not_readable(path, source),
-        CsvError::Opening { source: OpenError::Empty, .. } => {
-            Refused::new(Exit::Unbalanced, format!("{error}; if that is right, pass --allow-empty"))
-        }
-        _ => Refused::usage(error.to_string()),
-    }
-}
-
 /// The target that the arguments name.
 ///
 /// # Errors
@@ -406,68 +252,6 @@ pub fn target(arguments: &RunArgs) -> Result<Target, Refused> {
 /// The table that rows go to.
 pub fn table<I: Import>(arguments: &RunArgs) -> String {
     arguments.table.clone().unwrap_or_else(|| I::Row::TABLE.name.to_string())
-}
-
-fn lock_refused(error: &LockError) -> Refused {
-    match error {
-        LockError::Held { .. } => Refused::new(Exit::Held, error.to_string()),
-        _ => Refused::usage(with_cause(error)),
-    }
-}
-
-/// What an error of the ledger means for the exit code.
-pub fn refused(error: LedgerError) -> Refused {
-    let exit = match &error {
-        LedgerError::Fenced { .. } => Exit::Held,
-        LedgerError::Unbalanced { .. } => Exit::Unbalanced,
-        LedgerError::Target(_)
-        | LedgerError::Version { .. }
-        | LedgerError::Missing { .. }
-        | LedgerError::UnknownRun { .. } => Exit::Usage,
-        LedgerError::Database { trouble: Trouble::ReadOnly, .. } => Exit::Usage,
-        _ => Exit::Failed,
-    };
-    Refused::new(exit, error.to_string())
-}
-
-fn look_up_refused(error: LookUpError) -> Refused {
-    use gegendruck_checkpoints::Refusal;
-    match error {
-        LookUpError::Refused(
-            refusal @ (Refusal::TableMissing { .. } | Refusal::TableEmpty { .. }),
-        ) => Refused::new(Exit::Unbalanced, refusal.to_string()),
-        LookUpError::Refused(refusal) => Refused::new(Exit::Mismatch, refusal.to_string()),
-        LookUpError::Ledger(error) => refused(error),
-        LookUpError::Input(error) => Refused::failed(with_cause(&error)),
-        other => Refused::failed(other.to_string()),
-    }
-}
-
-/// An error with its causes, in one line.
-pub fn with_cause(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let words = error.to_string();
-        if !text.contains(&words) {
-            text.push_str(&format!(" ({words})"));
-        }
-        cause = error.source();
-    }
-    text
-}
-
-/// Whether inputs may be empty.
-pub fn empty(arguments: &RunArgs) -> Empty {
-    if arguments.allow_empty { Empty::Allowed } else { Empty::Refused }
-}
-
-fn shown(path: &Path) -> String {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()).display().to_string()
-}
-
-fn size(path: &Path) -> Option<u64> {
-    std::fs::metadata(path).ok().map(|metadata| metadata.len())
 }
 
 /// What an import does with its inputs, as far as a run that is gone on with must agree with it.
@@ -543,8 +327,8 @@ impl Job<'_> {
             let decision = tokio::select! {
                 biased;
                 () = signals.stop() => {
-                    let words = "stopped by a signal before the run began; nothing was written";
-                    return Err(Refused::new(Exit::Interrupted, words));
+                    let words = "stopped by a signal before anything was done; go on with";
+                    return Err(Refused::new(Exit::Interrupted, format!("{words}: {}", command_line())));
                 }
                 decision = ledger.look_up(&identity, &paths, accept) => decision.map_err(look_up_refused)?,
             };
@@ -647,29 +431,6 @@ impl Job<'_> {
         })
     }
 
-    /// Refuses to judge the rest of a run by other contracts than its beginning, unless the operator has accepted that.
-    async fn same_contracts(
-        &self,
-        run: &str,
-        began: Option<&str>,
-        now: Option<&str>,
-        ledger: &mut Ledger,
-    ) -> Result<(), Refused> {
-        let (Some(began), Some(now)) = (began, now) else { return Ok(()) };
-        if began == now {
-            return Ok(());
-        }
-        let words = format!(
-            "run {run} began with the contracts of run {began}, and run {now} has imported others since"
-        );
-        if !self.arguments.accept_changed {
-            let remedy = "--accept-changed judges the rest by those";
-            return Err(Refused::new(Exit::Mismatch, format!("{words}; {remedy}")));
-        }
-        self.log.line(Level::Warn, &format!("{words}; the rest is judged by those"));
-        ledger.note(&self.process.user, Some(run), &words).await.map_err(refused)
-    }
-
     fn name_skipped(&self, skipped: &[Done]) {
         for done in skipped {
             self.log.line(
@@ -701,54 +462,6 @@ impl Job<'_> {
             worst = worst.max(if done.other_path.is_some() { Exit::Complete } else { exit });
         }
         Ok(worst)
-    }
-
-    /// Imports the contracts beside the input if they are needed, are not there yet, and this database is the program's own.
-    /// Gives the exit code of that.
-    async fn contracts_first<I: Import>(
-        &self,
-        paths: &[PathBuf],
-        lock: &mut Lock,
-        ledger: &mut Ledger,
-    ) -> Result<Exit, Refused> {
-        if contracts_at_hand::<I>(ledger, paths).await? {
-            if I::NEEDS_CONTRACTS {
-                no_half_contracts::<I>(ledger).await?;
-            }
-            return Ok(Exit::Complete);
-        }
-        let contracts = crate::contracts::Contracts::NAME;
-        let (beside, to) = (beside(paths), self.target.path().display());
-        self.log.line(Level::Info, &format!("contracts first: importing {}", beside.display()));
-        let arguments = for_contracts(self.arguments, beside.clone());
-        let looked =
-            look_at_inputs::<crate::contracts::Contracts>(&arguments, &self.dialect).await?;
-        let job = Job {
-            arguments: &arguments,
-            settings: self.settings,
-            log: self.log,
-            dialect: self.dialect.clone(),
-            target: self.target.clone(),
-            process: self.process.clone(),
-            signals: self.signals.clone(),
-        };
-        let mut summary = Summary::new(contracts, Timestamp::now());
-        summary.inputs = vec![(shown(&beside), size(&beside))];
-        summary.target = format!("sqlite:{to}");
-        summary.table = table::<crate::contracts::Contracts>(&arguments);
-        let exit =
-            job.import::<crate::contracts::Contracts>(looked, lock, ledger, &mut summary).await?;
-        self.log.set_run("");
-        summary.ended(exit);
-        let run = summary.run.clone().unwrap_or_default();
-        let total = summary.total;
-        let words =
-            format!("contracts: run {run} read {} and stored {}: {exit}", total.read, total.stored);
-        self.log.line(Level::Info, &words);
-        if exit > Exit::Rejects {
-            crate::print(&summary.to_string());
-        }
-        Ok(exit)
     }
 
     /// Runs the pipeline from where the inputs are, and watches it.
@@ -911,201 +624,9 @@ fn today() -> String {
     jiff::Zoned::now().date().to_string()
 }
 
-fn sql_refused(error: SqlError) -> Refused {
-    match error {
-        SqlError::NoTable { .. } | SqlError::TableDiffers { .. } => {
-            Refused::usage(error.to_string())
-        }
-        SqlError::Database { trouble: Trouble::ReadOnly, .. } => Refused::usage(error.to_string()),
-        SqlError::Ledger(error) => refused(error),
-        other => Refused::failed(other.to_string()),
-    }
-}
-
 fn fill(summary: &mut Summary, info: &RunInfo) {
     summary.total = info.tally;
     summary.attempts = info.attempts;
     summary.other_lines = info.lines();
     summary.lines = info.inputs.iter().map(|input| input.at.line - 1).sum();
-}
-
-/// What the source reads: the inputs that are not complete, from where they are.
-pub fn sources(inputs: &[ResumePoint]) -> Vec<CsvInput> {
-    let unfinished = inputs.iter().filter(|input| !input.complete);
-    unfinished
-        .map(|input| CsvInput {
-            path: input.file.path.clone(),
-            index: input.input,
-            start: (!input.is_begin()).then(|| Start {
-                at: input.at,
-                lines: input.lines,
-                fingerprint: input.fingerprint.clone(),
-            }),
-        })
-        .collect()
-}
-
-fn tell(log: &Log, event: &Event) {
-    match event {
-        Event::Panicked { stage, at } => {
-            log.line_of_kind(
-                Level::Error,
-                &format!("{stage} panicked"),
-                &format!("{stage}: panicked, near {at}"),
-            );
-        }
-        Event::Held { stage, message } => {
-            log.line(Level::Warn, &format!("{stage}: paused: {message}"))
-        }
-        Event::Resumed { stage } => log.line(Level::Info, &format!("{stage}: goes on")),
-        Event::Stalled(words) => log.line(Level::Warn, &format!("nothing moves: {words}")),
-        _ => {}
-    }
-}
-
-/// Looks after a run while it goes on: signals, progress, the status file.
-struct Watch<'a> {
-    job: &'a Job<'a>,
-    before: &'a RunInfo,
-    ticket: &'a Ticket,
-    control: Control,
-    file: StatusFile,
-    since: Timestamp,
-    last_commit: Option<Timestamp>,
-    commits: u64,
-    history: std::collections::VecDeque<Report>,
-}
-
-/// Reports kept for the figures of the last minute, one a second.
-const MINUTE: usize = 60;
-
-impl<'a> Watch<'a> {
-    fn new(
-        job: &'a Job<'a>,
-        before: &'a RunInfo,
-        ticket: &'a Ticket,
-        control: Control,
-    ) -> Watch<'a> {
-        Watch {
-            job,
-            before,
-            ticket,
-            control,
-            file: StatusFile::of(&job.target),
-            since: Timestamp::now(),
-            last_commit: None,
-            commits: 0,
-            history: std::collections::VecDeque::new(),
-        }
-    }
-
-    async fn until<O>(mut self, outcome: impl Future<Output = O>) -> O {
-        let mut outcome = std::pin::pin!(outcome);
-        let mut tick = tokio::time::interval(Duration::from_secs(1));
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut signals = self.job.signals.clone();
-        let mut told = tokio::time::Instant::now();
-        loop {
-            tokio::select! {
-                biased;
-                outcome = &mut outcome => {
-                    self.write_status(RunState::Running).await;
-                    return outcome;
-                }
-                signal = signals.next() => match signal {
-                    Signal::Stop(2..) => {
-                        self.job.log.line(Level::Warn, "second signal: stopping at once");
-                        self.control.abort();
-                    }
-                    Signal::Stop(_) => {
-                        self.job.log.line(Level::Info, "signal: finishing what is in flight");
-                        self.control.stop();
-                    }
-                    Signal::Report => {
-                        let report = self.control.report();
-                        for line in report.to_string().lines() {
-                            self.job.log.line(Level::Info, line);
-                        }
-                    }
-                },
-                _ = tick.tick() => {
-                    self.write_status(RunState::Running).await;
-                    let report = self.control.report();
-                    let progress = self.progress(&report);
-                    self.job.log.draw(&report, &progress);
-                    if !self.job.log.draws() && told.elapsed() >= self.job.log.interval() {
-                        told = tokio::time::Instant::now();
-                        self.job.log.line(Level::Info, &progress.words());
-                    }
-                }
-            }
-        }
-    }
-
-    fn progress(&self, report: &Report) -> Progress {
-        let of = self.before.inputs.iter().map(|input| input.size).sum();
-        let before: u64 = self.before.inputs.iter().map(|input| input.at.byte).sum();
-        let bytes = match report.committed {
-            None => before,
-            Some(at) => {
-                let inputs = self.before.inputs.iter().zip(0u32..);
-                inputs
-                    .map(|(input, index)| match index.cmp(&at.input) {
-                        std::cmp::Ordering::Less => input.size,
-                        std::cmp::Ordering::Equal => at.byte,
-                        std::cmp::Ordering::Greater => input.at.byte,
-                    })
-                    .sum()
-            }
-        };
-        let records_now = report.tally.read;
-        Progress {
-            bytes,
-            of,
-            before,
-            records: self.before.tally.read + records_now,
-            records_now,
-            wall: report.wall,
-        }
-    }
-
-    async fn write_status(&mut self, state: RunState) {
-        let report = self.control.report();
-        if report.commits > self.commits {
-            self.commits = report.commits;
-            let ago = report.since_commit.unwrap_or_default();
-            self.last_commit = Timestamp::now().checked_sub(ago).ok();
-        }
-        let recent = self.history.front().map(|earlier| report.since(earlier));
-        let progress = self.progress(&report);
-        let mut tally = self.before.tally;
-        tally.add(&report.tally);
-        let status = Status {
-            run: self.ticket.run().into(),
-            pipeline: self.before.pipeline.pipeline.clone(),
-            state,
-            host: self.job.process.host.clone(),
-            pid: self.job.process.pid,
-            since: self.since.to_string(),
-            written: Timestamp::now().to_string(),
-            committed: report.committed,
-            last_commit: self.last_commit.map(|at| at.to_string()),
-            tally,
-            bytes: progress.bytes,
-            bytes_before: progress.before,
-            total_bytes: progress.of,
-            report: Some(report.clone()),
-            recent,
-            notes: vec![report.who_waits()],
-        };
-        self.history.push_back(report);
-        if self.history.len() > MINUTE {
-            self.history.pop_front();
-        }
-        let file = self.file.clone();
-        let written = tokio::task::spawn_blocking(move || file.write(&status)).await;
-        if let Ok(Err(error)) = written {
-            self.job.log.line_of_kind(Level::Warn, "status file", &with_cause(&error));
-        }
-    }
 }

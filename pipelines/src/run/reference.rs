@@ -1,0 +1,157 @@
+//! The contracts that claims are scored against: at hand, imported first, or asked for; the same for all of a run.
+
+use std::path::{Path, PathBuf};
+
+use gegendruck_checkpoints::{Ledger, Lock, RunState, Target};
+use jiff::Timestamp;
+
+use super::inputs::{look_at_inputs, shown, size};
+use super::{Job, refused, table};
+use crate::cli::RunArgs;
+use crate::exit::{Exit, Refused, shell_word};
+use crate::imports::Import;
+use crate::progress::Level;
+use crate::summary::Summary;
+
+/// The contracts that lie beside the inputs, if an import needs them and they are there.
+pub(super) fn beside(inputs: &[PathBuf]) -> PathBuf {
+    inputs.first().and_then(|path| path.parent()).unwrap_or(Path::new("")).join("contracts.csv")
+}
+
+/// True if the contracts are in the target; false if they can be imported first, because the database is the program's own.
+pub(super) async fn contracts_at_hand<I: Import>(
+    ledger: &mut Ledger,
+    inputs: &[PathBuf],
+) -> Result<bool, Refused> {
+    if !I::NEEDS_CONTRACTS
+        || ledger.completed(crate::contracts::Contracts::NAME).await.map_err(refused)?.is_some()
+    {
+        return Ok(true);
+    }
+    let (_, created_by) = ledger.identity().await.map_err(refused)?;
+    if created_by.as_deref() == Some(I::NAME) && beside(inputs).exists() {
+        return Ok(false);
+    }
+    Err(no_contracts::<I>(ledger.target(), inputs))
+}
+
+/// Refuses contracts of which some are from a later run that is not complete.
+pub(super) async fn no_half_contracts<I: Import>(ledger: &mut Ledger) -> Result<(), Refused> {
+    let contracts = crate::contracts::Contracts::NAME;
+    let runs = ledger.runs().await.map_err(refused)?;
+    let mut latest = runs.iter().filter(|run| run.pipeline.pipeline == contracts);
+    let half = latest.find(|run| run.state == RunState::Complete || run.tally.stored > 0);
+    let Some(half) = half.filter(|run| run.state != RunState::Complete) else { return Ok(()) };
+    let input = half.inputs.first().map_or("", |input| &input.path);
+    Err(Refused::usage(format!(
+        "{} needs contracts, and only some of those of run {} are in the table; go on with it first: nightly-import run \
+         {contracts} {input} --to sqlite:{}",
+        I::NAME,
+        half.run,
+        ledger.target().path().display()
+    )))
+}
+
+pub(super) fn no_contracts<I: Import>(target: &Target, inputs: &[PathBuf]) -> Refused {
+    let (to, beside) = (target.path().display(), beside(inputs));
+    let why = if beside.exists() {
+        String::new()
+    } else {
+        format!(" and there is no {}", beside.display())
+    };
+    Refused::usage(format!(
+        "{} needs contracts, and none were imported into {to}{why}; import them first: nightly-import run {} {} --to {}",
+        I::NAME,
+        crate::contracts::Contracts::NAME,
+        shell_word(&beside.to_string_lossy()),
+        shell_word(&format!("sqlite:{to}"))
+    ))
+}
+
+/// The settings of a run that imports the contracts at `path` before another import that needs them.
+pub(super) fn for_contracts(arguments: &RunArgs, path: PathBuf) -> RunArgs {
+    let mut arguments = RunArgs {
+        inputs: vec![path],
+        table: None,
+        on_conflict: None,
+        trace_calls: None,
+        ..arguments.clone()
+    };
+    arguments.dialect.ignore_columns.clear();
+    (arguments.workers, arguments.buffer) = (Vec::new(), Vec::new());
+    (arguments.request, arguments.rate) = (Vec::new(), Vec::new());
+    arguments
+}
+
+impl Job<'_> {
+    /// Imports the contracts beside the input if they are needed, are not there yet, and this database is the program's own.
+    /// Gives the exit code of that.
+    pub(super) async fn contracts_first<I: Import>(
+        &self,
+        paths: &[PathBuf],
+        lock: &mut Lock,
+        ledger: &mut Ledger,
+    ) -> Result<Exit, Refused> {
+        if contracts_at_hand::<I>(ledger, paths).await? {
+            if I::NEEDS_CONTRACTS {
+                no_half_contracts::<I>(ledger).await?;
+            }
+            return Ok(Exit::Complete);
+        }
+        let contracts = crate::contracts::Contracts::NAME;
+        let (beside, to) = (beside(paths), self.target.path().display());
+        self.log.line(Level::Info, &format!("contracts first: importing {}", beside.display()));
+        let arguments = for_contracts(self.arguments, beside.clone());
+        let looked =
+            look_at_inputs::<crate::contracts::Contracts>(&arguments, &self.dialect).await?;
+        let job = Job {
+            arguments: &arguments,
+            settings: self.settings,
+            log: self.log,
+            dialect: self.dialect.clone(),
+            target: self.target.clone(),
+            process: self.process.clone(),
+            signals: self.signals.clone(),
+        };
+        let mut summary = Summary::new(contracts, Timestamp::now());
+        summary.inputs = vec![(shown(&beside), size(&beside))];
+        summary.target = format!("sqlite:{to}");
+        summary.table = table::<crate::contracts::Contracts>(&arguments);
+        let exit =
+            job.import::<crate::contracts::Contracts>(looked, lock, ledger, &mut summary).await?;
+        self.log.set_run("");
+        summary.ended(exit);
+        let run = summary.run.clone().unwrap_or_default();
+        let total = summary.total;
+        let words =
+            format!("contracts: run {run} read {} and stored {}: {exit}", total.read, total.stored);
+        self.log.line(Level::Info, &words);
+        if exit > Exit::Rejects {
+            crate::print(&summary.to_string());
+        }
+        Ok(exit)
+    }
+
+    /// Refuses to judge the rest of a run by other contracts than its beginning, unless the operator has accepted that.
+    pub(super) async fn same_contracts(
+        &self,
+        run: &str,
+        began: Option<&str>,
+        now: Option<&str>,
+        ledger: &mut Ledger,
+    ) -> Result<(), Refused> {
+        let (Some(began), Some(now)) = (began, now) else { return Ok(()) };
+        if began == now {
+            return Ok(());
+        }
+        let words = format!(
+            "run {run} began with the contracts of run {began}, and run {now} has imported others since"
+        );
+        if !self.arguments.accept_changed {
+            let remedy = "--accept-changed judges the rest by those";
+            return Err(Refused::new(Exit::Mismatch, format!("{words}; {remedy}")));
+        }
+        self.log.line(Level::Warn, &format!("{words}; the rest is judged by those"));
+        ledger.note(&self.process.user, Some(run), &words).await.map_err(refused)
+    }
+}
