@@ -3,9 +3,10 @@
 //! `cargo bench -p gegendruck --bench boundary`
 //!
 //! Batches of 256 records of 64 bytes, with positions, verdict counts and accounting on. A boundary is a stage with a link
-//! before it: `pass` is a filter that keeps everything (it looks at each record and moves none), `map` moves every record into
-//! a new value. tokio's boundary is a task that takes the same batches from one channel and puts them into the next, after
-//! the same look at each record (`pass`) or none (`blind`); the channels hold as many batches as the links may. Rounds alternate; given are medians, with the middle half of all rounds.
+//! before it: it hands batches on as they are, looks at each record (a filter that keeps everything), or moves each into a new
+//! value (`map`). tokio's boundary is a task that takes the same batches from one channel and puts them into the next, as they
+//! are or after the same look; the channels hold as many batches as the links may. Rounds alternate; given are medians, with
+//! the middle half of all rounds.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -69,17 +70,19 @@ impl<T: Send + 'static> Sink<T> for Discard {
 
 #[derive(Clone, Copy)]
 enum Boundary {
+    HandOn,
     Pass,
     Map,
 }
 
 async fn links(boundaries: usize, boundary: Boundary) -> Duration {
-    use gegendruck::{Buffer, filter, map};
+    use gegendruck::{Buffer, filter, hand_on, map};
     let window = Buffer::Records(Records(WINDOW));
     let mut pipeline = Pipeline::new("boundaries").source(Numbers(0));
     for n in 0..boundaries {
         let name = format!("stage{n}");
         pipeline = match boundary {
+            Boundary::HandOn => pipeline.stage(name, hand_on().buffer(WINDOW).request(REQUEST)),
             Boundary::Pass => {
                 let pass = filter("none", |record: &Record| record[63] == record[0]);
                 pipeline.stage(name, pass.buffer(WINDOW).request(REQUEST))
@@ -153,18 +156,19 @@ fn quartiles(mut values: Vec<f64>) -> (f64, f64, f64) {
 }
 
 fn measure(name: &str, runtime: &tokio::runtime::Runtime) {
-    let mut slopes = [const { Vec::new() }; 4];
-    let mut whole = [const { Vec::new() }; 4];
+    let mut slopes = [const { Vec::new() }; 5];
+    let mut whole = [const { Vec::new() }; 5];
     for round in 0..ROUNDS + 2 {
         for (which, slopes) in slopes.iter_mut().enumerate() {
             let run = |boundaries| {
                 let took = runtime.block_on(async move {
                     let run = async move {
                         match which {
-                            0 => links(boundaries, Boundary::Pass).await,
-                            1 => links(boundaries, Boundary::Map).await,
-                            2 => channels(boundaries, true).await,
-                            _ => channels(boundaries, false).await,
+                            0 => links(boundaries, Boundary::HandOn).await,
+                            1 => channels(boundaries, false).await,
+                            2 => links(boundaries, Boundary::Pass).await,
+                            3 => channels(boundaries, true).await,
+                            _ => links(boundaries, Boundary::Map).await,
                         }
                     };
                     tokio::spawn(run).await.expect("it does not panic")
@@ -184,13 +188,11 @@ fn measure(name: &str, runtime: &tokio::runtime::Runtime) {
         }
     }
     println!("{name}: ns a record and boundary (and for the whole run with one boundary)");
-    for (label, (slopes, whole)) in ["links, pass", "links, map", "mpsc, pass", "mpsc, blind"]
-        .iter()
-        .zip(slopes.into_iter().zip(whole))
-    {
+    let labels = ["links, hand on", "mpsc, hand on", "links, look", "mpsc, look", "links, map"];
+    for (label, (slopes, whole)) in labels.iter().zip(slopes.into_iter().zip(whole)) {
         let (low, median, high) = quartiles(slopes);
         let (_, whole, _) = quartiles(whole);
-        println!("  {label:12} {median:6.2}  [{low:5.2} .. {high:5.2}]   ({whole:5.1})");
+        println!("  {label:14} {median:6.2}  [{low:5.2} .. {high:5.2}]   ({whole:5.1})");
     }
 }
 

@@ -76,6 +76,6 @@ pub use sink::{Committed, Group, Grouping, Sink, SinkContext, Tally};
 pub use source::{Read, Source};
 pub use stage::{
     Buffer, Calls, Crew, Outlet, Settings, Stage, StageBuilder, StartWorker, Transforms, call,
-    call_batch, call_fn, filter, flat_map, map, try_map,
+    call_batch, call_fn, filter, flat_map, hand_on, map, try_map,
 };
 pub use stream::{EndStream, Ended, StreamSource, ToStream};

@@ -25,7 +25,7 @@ use crate::link::{Gauge, Link, Share};
 use crate::meter::{Meter, State};
 use crate::order::Sorter;
 use crate::sync::Mutex;
-use crate::transform::{Filter, FlatMap, Map, Transform, TryMap};
+use crate::transform::{Filter, FlatMap, HandOn, Map, Transform, TryMap};
 use crate::{
     Amount, Bytes, Event, EventHandler, Failure, Item, Position, Reason, Records, RunError,
 };
@@ -233,6 +233,11 @@ pub fn try_map<In, Out, F: Fn(&In) -> Result<Out, Reason>>(
     function: F,
 ) -> StageBuilder<Transforms<TryMap<F>>> {
     StageBuilder::new(Transforms(TryMap(function)))
+}
+
+/// A stage that hands batches on as they are: a buffer between two stages, and nothing else.
+pub fn hand_on() -> StageBuilder<Transforms<HandOn>> {
+    StageBuilder::new(Transforms(HandOn))
 }
 
 /// A stage that drops, under the given reason, the values for which `keep` is false.

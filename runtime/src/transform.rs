@@ -48,6 +48,22 @@ pub(crate) fn panicked() -> Reason {
     Reason::record("panicked").detail("the stage panicked on this record")
 }
 
+/// Hands batches on as they are.
+#[derive(Clone, Copy, Debug)]
+pub struct HandOn;
+
+impl<In: Send + 'static> Transform<In> for HandOn {
+    type Out = In;
+
+    fn make(&self, value: In, to: &mut impl FnMut(Made<In>)) {
+        to(Made::One(value));
+    }
+
+    fn apply(&self, _: &StageInfo, batch: Batch<In>) -> Applied<In> {
+        (batch, 0, 0)
+    }
+}
+
 /// Turns each value into another.
 #[derive(Clone, Debug)]
 pub struct Map<F>(pub(crate) F);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use gegendruck::{
-    Amount, Buffer, Bytes, Call, End, Failure, Grouping, Item, Options, Pipeline, Reason, Records,
-    call, call_fn, map, try_map,
+    Amount, Buffer, Bytes, Call, Collect, End, Failure, Grouping, Item, Options, Pipeline, Reason,
+    Records, StreamSource, call, call_fn, hand_on, map, try_map,
 };
 use proptest::prelude::*;
 use tokio::time::sleep;
@@ -282,4 +282,21 @@ async fn any_widths(widths: Widths) {
         .flat_map(|n| (0..1 + n % 2).map(move |_| n))
         .collect();
     assert_eq!(kept.values(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stage_that_only_hands_on_buffers_and_changes_nothing() {
+    let sink = Collect::new();
+    let outcome = Pipeline::new("numbers")
+        .source(StreamSource::new(futures::stream::iter(0..1_000)))
+        .stage("wait", hand_on().buffer(100).request(10))
+        .filter("even", "odd", |n| n % 2 == 0)
+        .sink("collect", sink.clone())
+        .run(Options::default())
+        .await
+        .expect("the settings work together");
+    assert_eq!(sink.values(), (0..1_000).step_by(2).collect::<Vec<_>>());
+    let wait = outcome.report.stage("wait").expect("it has a report");
+    assert!(wait.most.records <= 100, "{:?}", wait.most);
+    assert_eq!((outcome.tally.stored, outcome.tally.filtered), (500, 500));
 }
