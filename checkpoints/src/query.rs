@@ -255,16 +255,7 @@ impl Ledger {
     /// # Cancel safety
     /// Only reads.
     pub async fn latest_run(&mut self) -> Result<Option<RunInfo>, LedgerError> {
-        let failed = self.failed("reading the runs");
-        let run: Option<String> =
-            sqlx::query_scalar("SELECT run FROM gegendruck_runs ORDER BY number DESC LIMIT 1")
-                .fetch_optional(self.connection().await?)
-                .await
-                .map_err(failed)?;
-        match run {
-            Some(run) => self.run(&run).await.map(Some),
-            None => Ok(None),
-        }
+        self.newest(None).await
     }
 
     /// The newest complete run of a pipeline, if there is one.
@@ -275,11 +266,17 @@ impl Ledger {
     /// # Cancel safety
     /// Only reads.
     pub async fn completed(&mut self, pipeline: &str) -> Result<Option<RunInfo>, LedgerError> {
+        self.newest(Some(pipeline)).await
+    }
+
+    /// The newest run, or the newest complete one of a pipeline.
+    async fn newest(&mut self, complete_of: Option<&str>) -> Result<Option<RunInfo>, LedgerError> {
         let failed = self.failed("reading the runs");
         let run: Option<String> = sqlx::query_scalar(
-            "SELECT run FROM gegendruck_runs WHERE pipeline = ? AND state = 'complete' ORDER BY number DESC LIMIT 1",
+            "SELECT run FROM gegendruck_runs WHERE ?1 IS NULL OR (pipeline = ?1 AND state = 'complete') \
+             ORDER BY number DESC LIMIT 1",
         )
-        .bind(pipeline)
+        .bind(complete_of)
         .fetch_optional(self.connection().await?)
         .await
         .map_err(failed)?;

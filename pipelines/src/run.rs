@@ -516,7 +516,10 @@ impl Job<'_> {
         summary.report = Some(outcome.report.clone());
         summary.verdict = Some(outcome.report.verdict());
         summary.attempt = outcome.tally;
-        drop(ledger.keep_report(ticket, &outcome.report).await);
+        if let Err(error) = ledger.keep_report(ticket, &outcome.report).await {
+            let words = format!("the stall report could not be kept: {}", with_cause(&error));
+            self.log.line(Level::Warn, &words);
+        }
         Ok(self.exit(outcome, summary))
     }
 
