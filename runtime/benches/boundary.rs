@@ -1,6 +1,6 @@
 //! What one stage boundary costs a record: the slope between one and five of them, against tokio's channel.
 //!
-//! `cargo bench -p gegendruck --bench boundary`
+//! `cargo bench -p gegendruck --bench boundary`, and `-- "hand on"` for those with that in their name only
 //!
 //! Batches of 256 records of 64 bytes, with positions, verdict counts and accounting on. A boundary is a stage with a link
 //! before it: it hands batches on as they are, looks at each record (a filter that keeps everything), or moves each into a new
@@ -149,17 +149,23 @@ async fn channels(boundaries: usize, look: bool) -> Duration {
     start.elapsed()
 }
 
+const LABELS: [&str; 5] =
+    ["links, hand on", "mpsc, hand on", "links, look", "mpsc, look", "links, map"];
+
 fn quartiles(mut values: Vec<f64>) -> (f64, f64, f64) {
     values.sort_by(f64::total_cmp);
     let at = |share: f64| values[((values.len() - 1) as f64 * share).round() as usize];
     (at(0.25), at(0.5), at(0.75))
 }
 
-fn measure(name: &str, runtime: &tokio::runtime::Runtime) {
+fn measure(name: &str, runtime: &tokio::runtime::Runtime, only: &str) {
     let mut slopes = [const { Vec::new() }; 5];
     let mut whole = [const { Vec::new() }; 5];
     for round in 0..ROUNDS + 2 {
         for (which, slopes) in slopes.iter_mut().enumerate() {
+            if !LABELS[which].contains(only) {
+                continue;
+            }
             let run = |boundaries| {
                 let took = runtime.block_on(async move {
                     let run = async move {
@@ -188,8 +194,10 @@ fn measure(name: &str, runtime: &tokio::runtime::Runtime) {
         }
     }
     println!("{name}: ns a record and boundary (and for the whole run with one boundary)");
-    let labels = ["links, hand on", "mpsc, hand on", "links, look", "mpsc, look", "links, map"];
-    for (label, (slopes, whole)) in labels.iter().zip(slopes.into_iter().zip(whole)) {
+    for (label, (slopes, whole)) in LABELS.iter().zip(slopes.into_iter().zip(whole)) {
+        if slopes.is_empty() {
+            continue;
+        }
         let (low, median, high) = quartiles(slopes);
         let (_, whole, _) = quartiles(whole);
         println!("  {label:14} {median:6.2}  [{low:5.2} .. {high:5.2}]   ({whole:5.1})");
@@ -197,8 +205,14 @@ fn measure(name: &str, runtime: &tokio::runtime::Runtime) {
 }
 
 fn main() {
+    // Cargo adds `--bench`.
+    let only = std::env::args().skip(1).find(|arg| arg != "--bench").unwrap_or_default();
     let mut several = tokio::runtime::Builder::new_multi_thread();
     let mut one = tokio::runtime::Builder::new_current_thread();
-    measure("2 threads", &several.worker_threads(2).enable_time().build().expect("a runtime"));
-    measure("1 thread", &one.enable_time().build().expect("a runtime"));
+    measure(
+        "2 threads",
+        &several.worker_threads(2).enable_time().build().expect("a runtime"),
+        &only,
+    );
+    measure("1 thread", &one.enable_time().build().expect("a runtime"), &only);
 }

@@ -37,6 +37,10 @@ impl Moment {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
+    pub(crate) fn nanos_since(self, earlier: Moment) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
     /// The moment `after` later.
     pub fn plus(self, after: Duration) -> Moment {
         Moment(self.0.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)))

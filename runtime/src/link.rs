@@ -36,7 +36,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use crate::clock::Moment;
-use crate::meter::{Meter, State};
+use crate::meter::{Meter, Now, State};
 use crate::sync::Mutex;
 use crate::{Amount, Batch, Bytes, Records};
 
@@ -46,7 +46,7 @@ const OPEN: Amount = Amount { records: u64::MAX, bytes: u64::MAX };
 /// The end of a link that learns how much more its stage may be sent.
 pub(crate) trait Upstream: Send + Sync {
     /// The limit of the stage's output link is now at least this.
-    fn raise_ceiling(&self, ceiling: Amount);
+    fn raise_ceiling(&self, ceiling: Amount, now: &Now);
     /// All that was handed out up to here has left the chain at its end.
     fn drained(&self, settled: Amount);
 }
@@ -213,7 +213,7 @@ impl<T> Link<T> {
         inner.most = inner.most.max(held);
         inner.queue.push_back(batch);
         let next = inner.next_waiting();
-        inner.judge_waiting();
+        inner.judge_waiting(&Now::default());
         drop(inner);
         wake(next);
     }
@@ -221,16 +221,21 @@ impl<T> Link<T> {
     /// Records that were sent have their verdict or were handed on: their places are free again.
     pub(crate) fn settle(&self, amount: Amount) {
         let mut inner = self.inner.lock();
-        inner.settled += amount;
-        debug_assert!(
-            inner.settled.fits(inner.sent),
-            "{:?} settled, {:?} sent",
-            inner.settled,
-            inner.sent
-        );
-        let raised = inner.raise();
-        let drained = (inner.last && inner.settled == inner.sent).then_some(inner.settled);
-        self.pass_on(inner, raised, drained);
+        let (raised, drained) = inner.settle(amount);
+        self.pass_on(inner, raised, drained, &Now::default());
+    }
+
+    /// [`Link::settle`], and the next records for the same worker if there are any: under one lock, so that a worker goes from
+    /// one batch to the next without a wait. Otherwise the state of a worker that waits for them.
+    pub(crate) fn settle_and_claim(&self, amount: Amount, most: Share) -> Result<Batch<T>, State> {
+        let mut inner = self.inner.lock();
+        let (raised, drained) = inner.settle(amount);
+        let batch = if inner.halted { None } else { inner.take(most) };
+        let claimed = batch.ok_or_else(|| inner.waiting_state());
+        let next = inner.next_waiting();
+        self.pass_on(inner, raised, drained, &Now::default());
+        wake(next);
+        claimed
     }
 
     /// Sets how much may be on its way from now on. What is already asked for stays asked for.
@@ -238,7 +243,7 @@ impl<T> Link<T> {
         let mut inner = self.inner.lock();
         inner.window = window;
         let raised = inner.raise();
-        self.pass_on(inner, raised, None);
+        self.pass_on(inner, raised, None, &Now::default());
     }
 
     fn pass_on(
@@ -246,6 +251,7 @@ impl<T> Link<T> {
         mut inner: crate::sync::MutexGuard<'_, Inner<T>>,
         raised: Option<Amount>,
         drained: Option<Amount>,
+        now: &Now,
     ) {
         if let Some(settled) = drained {
             inner.drained = inner.drained.max(settled);
@@ -261,7 +267,7 @@ impl<T> Link<T> {
         }
         if let Some(upstream) = self.upstream.get() {
             if let Some(limit) = raised {
-                upstream.raise_ceiling(limit);
+                upstream.raise_ceiling(limit, now);
             }
             if let Some(settled) = drained {
                 upstream.drained(settled);
@@ -276,21 +282,8 @@ impl<T> Link<T> {
     ///
     /// # Cancel safety
     /// A dropped claim has taken nothing; if it had been woken, the next worker is.
-    pub(crate) fn claim(&self, most: Share, meter: Option<&Arc<Meter>>) -> Claim<'_, T> {
-        Claim { link: self, most, meter: meter.cloned(), id: None }
-    }
-
-    /// Claims what [`Link::claim`] would give at once.
-    pub(crate) fn try_claim(&self, most: Share) -> Option<Batch<T>> {
-        let mut inner = self.inner.lock();
-        if inner.halted {
-            return None;
-        }
-        let batch = inner.take(most)?;
-        let next = inner.next_waiting();
-        drop(inner);
-        wake(next);
-        Some(batch)
+    pub(crate) fn claim<'a>(&'a self, most: Share, meter: Option<&'a Arc<Meter>>) -> Claim<'a, T> {
+        Claim { link: self, most, meter, id: None }
     }
 
     /// No more will be sent: claims give `None` when the queue is empty.
@@ -324,17 +317,17 @@ impl<T> Link<T> {
 }
 
 impl<T: Send> Upstream for Link<T> {
-    fn raise_ceiling(&self, ceiling: Amount) {
+    fn raise_ceiling(&self, ceiling: Amount, now: &Now) {
         let mut inner = self.inner.lock();
         inner.ceiling = inner.ceiling.max(ceiling);
         let raised = inner.raise();
-        inner.judge_waiting();
-        self.pass_on(inner, raised, None);
+        inner.judge_waiting(now);
+        self.pass_on(inner, raised, None, now);
     }
 
     fn drained(&self, settled: Amount) {
         let inner = self.inner.lock();
-        self.pass_on(inner, None, Some(settled));
+        self.pass_on(inner, None, Some(settled), &Now::default());
     }
 }
 
@@ -349,6 +342,20 @@ impl<T> Inner<T> {
         }
         let nothing_in_flight = self.drained == self.sent && self.settled == self.sent;
         nothing_in_flight.then_some(Room { records: Records(1), bytes: need })
+    }
+
+    /// Frees the places, and says what is to be passed on: a raised limit, and that the chain is drained.
+    fn settle(&mut self, amount: Amount) -> (Option<Amount>, Option<Amount>) {
+        self.settled += amount;
+        debug_assert!(
+            self.settled.fits(self.sent),
+            "{:?} settled, {:?} sent",
+            self.settled,
+            self.sent
+        );
+        let raised = self.raise();
+        let drained = (self.last && self.settled == self.sent).then_some(self.settled);
+        (raised, drained)
     }
 
     fn raise(&mut self) -> Option<Amount> {
@@ -379,13 +386,13 @@ impl<T> Inner<T> {
         if self.is_used_up(self.ceiling) { State::Backpressured } else { State::NoInput }
     }
 
-    fn judge_waiting(&self) {
+    fn judge_waiting(&self, now: &Now) {
         if self.waiting.is_empty() {
             return;
         }
         let state = self.waiting_state();
         for meter in self.waiting.iter().filter_map(|worker| worker.meter.as_ref()) {
-            meter.enter(state);
+            meter.enter_at(state, now);
         }
     }
 
@@ -444,7 +451,7 @@ pub(crate) enum Share {
 pub(crate) struct Claim<'a, T> {
     link: &'a Link<T>,
     most: Share,
-    meter: Option<Arc<Meter>>,
+    meter: Option<&'a Arc<Meter>>,
     /// The entry in the list of those waiting, once there is one.
     id: Option<u64>,
 }
@@ -478,7 +485,7 @@ impl<T> Future for Claim<'_, T> {
         match inner.waiting.iter_mut().find(|worker| worker.id == id) {
             Some(worker) => worker.waker.clone_from(cx.waker()),
             None => {
-                let meter = this.meter.clone();
+                let meter = this.meter.cloned();
                 if let Some(meter) = &meter {
                     meter.enter(inner.waiting_state());
                 }

@@ -6,8 +6,10 @@
 //!
 //! - A worker is at every instant in exactly one [`State`]; the totals of all states sum to its wall time.
 //! - A reader folds in the interval that is still open, so a stall shows while it lasts.
-//! - One change costs a reading of the clock and one lock that hardly anybody else wants. Nothing is sampled.
+//! - One change costs a look at the clock and one lock that hardly anybody else wants. Nothing is sampled: what is not looked
+//!   at one by one is looked at together.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,7 +94,14 @@ impl Times {
 
     /// The time in which the worker served records: busy, in call, or committing.
     pub fn serving(&self) -> Duration {
-        self.of(State::Busy) + self.of(State::InCall) + self.of(State::Committing)
+        Duration::from_nanos(self.serving_nanos())
+    }
+
+    fn serving_nanos(&self) -> u64 {
+        [State::Busy, State::InCall, State::Committing]
+            .iter()
+            .map(|s| self.nanos[*s as usize])
+            .sum()
     }
 
     /// Adds another worker's times.
@@ -130,7 +139,7 @@ struct Inner {
     changes: u64,
     records: u64,
     claims: u64,
-    serving_at_claim: Duration,
+    serving_at_claim: u64,
     /// Service time per record in nanoseconds, two significant digits.
     service: Histogram<u64>,
 }
@@ -175,7 +184,7 @@ impl Meter {
                 changes: 0,
                 records: 0,
                 claims: 0,
-                serving_at_claim: Duration::ZERO,
+                serving_at_claim: 0,
                 service: histogram(),
             }),
         }
@@ -188,11 +197,15 @@ impl Meter {
 
     /// The worker goes over into `state`.
     pub fn enter(&self, state: State) {
+        self.enter_at(state, &Now::default());
+    }
+
+    /// [`Meter::enter`] for one of several workers to which the same thing happens: the first of them looks at the clock.
+    pub(crate) fn enter_at(&self, state: State, now: &Now) {
         let mut inner = self.inner.lock();
         if inner.state != state {
-            inner.fold(self.clock.now());
-            inner.state = state;
-            inner.changes += 1;
+            let now = *now.0.get_or_init(|| self.clock.now());
+            inner.change(state, now);
         }
     }
 
@@ -201,28 +214,30 @@ impl Meter {
     pub fn begin(&self, state: State) {
         let mut inner = self.inner.lock();
         if inner.state != state {
-            inner.fold(self.clock.now());
-            inner.state = state;
-            inner.changes += 1;
-            inner.serving_at_claim = inner.times.serving();
+            inner.change(state, self.clock.now());
+            inner.serving_at_claim = inner.times.serving_nanos();
         }
     }
 
     /// The worker is done with a claim that covered `records` of the source and worked on `worked_on` of them (the others had
-    /// their verdict already): the serving time since [`Meter::begin`] goes to the service times.
-    pub fn served(&self, records: u64, worked_on: u64) {
+    /// their verdict already): the serving time since [`Meter::begin`] goes to the service times. Says when that was.
+    pub fn served(&self, records: u64, worked_on: u64) -> Moment {
         let mut inner = self.inner.lock();
-        let served = inner.claim_done(self.clock.now(), records);
-        if let Some(nanos) = (served.as_nanos() as u64).checked_div(worked_on) {
-            inner.service.saturating_record_n(nanos, worked_on);
-        }
+        let now = self.clock.now();
+        inner.serve(now, &Claims { number: 1, records, worked_on });
+        now
+    }
+
+    /// [`Meter::served`] for a worker that computes, and goes from one claim to the next: see [`Stretch`].
+    pub(crate) fn stretch(&self) -> Stretch<'_> {
+        Stretch { meter: self, claims: Claims::default(), quick: false }
     }
 
     /// The sink is done with a transaction of `records`: its service times are those of whole transactions.
     pub fn committed(&self, records: u64) {
         let mut inner = self.inner.lock();
-        let served = inner.claim_done(self.clock.now(), records);
-        inner.service.saturating_record(served.as_nanos() as u64);
+        let served = inner.done(self.clock.now(), &Claims { number: 1, records, worked_on: 1 });
+        inner.service.saturating_record(served);
     }
 
     /// The worker has ended; its times stand still from now on.
@@ -272,21 +287,162 @@ impl Drop for Ending {
     }
 }
 
+/// A look at the clock that several meters share; taken when the first of them needs it.
+#[derive(Debug, Default)]
+pub(crate) struct Now(OnceCell<Moment>);
+
+/// Claims that were served, the records that they covered, and those of them that were worked on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Claims {
+    number: u64,
+    records: u64,
+    worked_on: u64,
+}
+
+/// Claims that a worker serves one right after the other. A look at the clock for each would cost more than moving a batch
+/// does: those that take less than [`Stretch::QUICK`] are timed several together. What takes longer, and what is followed by
+/// another state, is timed by itself.
+pub(crate) struct Stretch<'a> {
+    meter: &'a Meter,
+    claims: Claims,
+    /// So were the last ones that were timed.
+    quick: bool,
+}
+
+impl Stretch<'_> {
+    const QUICK: Duration = Duration::from_micros(10);
+    const TOGETHER: u64 = 8;
+
+    /// A claim of `records` is done, and the next one begins.
+    pub(crate) fn goes_on(&mut self, records: u64) {
+        self.add(records);
+        if !self.quick || self.claims.number == Self::TOGETHER {
+            self.book(None);
+        }
+    }
+
+    /// A claim of `records` is done, and no other begins: the worker goes over into another state, if it is known into which.
+    pub(crate) fn ends(&mut self, records: u64, then: Option<State>) {
+        self.add(records);
+        self.book(then);
+    }
+
+    fn add(&mut self, records: u64) {
+        self.claims.number += 1;
+        self.claims.records += records;
+        self.claims.worked_on += records;
+    }
+
+    fn book(&mut self, then: Option<State>) {
+        let claims = std::mem::take(&mut self.claims);
+        let mut inner = self.meter.inner.lock();
+        let now = self.meter.clock.now();
+        let served = inner.serve(now, &claims);
+        if let Some(state) = then {
+            inner.change(state, now);
+        }
+        self.quick = served < claims.number * Self::QUICK.as_nanos() as u64;
+    }
+}
+
+impl Drop for Stretch<'_> {
+    fn drop(&mut self) {
+        if self.claims.number > 0 {
+            self.book(None);
+        }
+    }
+}
+
 impl Inner {
-    /// Books a claim, and says how long it was served.
-    fn claim_done(&mut self, now: Moment, records: u64) -> Duration {
+    /// Books claims with their service time, and says how long they were served: in nanoseconds, all together.
+    fn serve(&mut self, now: Moment, claims: &Claims) -> u64 {
+        let served = self.done(now, claims);
+        if let Some(nanos) = served.checked_div(claims.worked_on) {
+            self.service.saturating_record_n(nanos, claims.worked_on);
+        }
+        served
+    }
+
+    fn done(&mut self, now: Moment, claims: &Claims) -> u64 {
         self.fold(now);
-        self.records += records;
-        self.claims += 1;
-        let serving = self.times.serving();
-        let before = std::mem::replace(&mut self.serving_at_claim, serving);
-        serving - before
+        self.records += claims.records;
+        self.claims += claims.number;
+        let serving = self.times.serving_nanos();
+        serving - std::mem::replace(&mut self.serving_at_claim, serving)
+    }
+
+    fn change(&mut self, state: State, now: Moment) {
+        self.fold(now);
+        self.state = state;
+        self.changes += 1;
     }
 
     fn fold(&mut self, now: Moment) {
-        if !self.ended {
-            self.times.nanos[self.state as usize] += now.since(self.since).as_nanos() as u64;
+        // A shared look at the clock may be older than this worker's last change.
+        if !self.ended && now > self.since {
+            self.times.nanos[self.state as usize] += now.nanos_since(self.since);
             self.since = now;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MICRO: Duration = Duration::from_micros(1);
+
+    /// Claims of 100 records that take so many microseconds each, one right after the other, and then a wait; how many of
+    /// them the meter knew of after each.
+    async fn known_after_each(claims: &[u64]) -> (Vec<u64>, Reading, Histogram<u64>) {
+        let meter = Meter::start(Clock::start(), State::NoInput);
+        meter.begin(State::Busy);
+        let mut stretch = meter.stretch();
+        let mut known = Vec::new();
+        for (n, takes) in claims.iter().enumerate() {
+            tokio::time::advance(*takes as u32 * MICRO).await;
+            if n + 1 < claims.len() {
+                stretch.goes_on(100);
+            } else {
+                stretch.ends(100, Some(State::NoInput));
+            }
+            known.push(meter.read().claims);
+        }
+        drop(stretch);
+        let mut service = Meter::no_service();
+        meter.add_service_to(&mut service);
+        (known, meter.read(), service)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn quick_claims_are_timed_eight_together_and_none_is_left_out() {
+        let (known, reading, service) = known_after_each(&[1; 20]).await;
+        assert_eq!(known, [1, 1, 1, 1, 1, 1, 1, 1, 9, 9, 9, 9, 9, 9, 9, 9, 17, 17, 17, 20]);
+        assert_eq!(reading.times.of(State::Busy), 20 * MICRO);
+        assert_eq!(reading.state, Some(State::NoInput));
+        assert_eq!((reading.records, service.len()), (2_000, 2_000));
+        assert_eq!((service.min(), service.max()), (10, 10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn claims_that_take_long_are_timed_one_by_one() {
+        let (known, reading, service) = known_after_each(&[10, 1, 20, 30, 5, 1]).await;
+        assert_eq!(known, [1, 2, 2, 2, 2, 6], "a quick one was believed that more would follow");
+        assert_eq!(reading.times.of(State::Busy), 67 * MICRO);
+        assert_eq!(service.len(), 600);
+        let (known, _, service) = known_after_each(&[10; 5]).await;
+        assert_eq!(known, [1, 2, 3, 4, 5]);
+        assert!(service.min() <= 100 && service.max() >= 100, "{service:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_not_timed_yet_is_booked_when_its_worker_is_dropped() {
+        let meter = Meter::start(Clock::start(), State::Busy);
+        let mut stretch = meter.stretch();
+        for _ in 0..3 {
+            stretch.goes_on(7);
+        }
+        drop(stretch);
+        assert_eq!((meter.read().claims, meter.read().records), (3, 21));
     }
 }

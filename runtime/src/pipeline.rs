@@ -445,7 +445,7 @@ struct Workers {
     start: StartWorker,
     leaving: Arc<Leaving>,
     /// Those that have not been told to leave, oldest first.
-    staying: Mutex<Vec<watch::Sender<bool>>>,
+    staying: Mutex<Vec<Retire>>,
 }
 
 impl Wiring {
@@ -765,9 +765,9 @@ fn start_worker(
     let Some(workers) = &wired.workers else { return };
     let meter = Arc::new(Meter::start(clock, State::NoInput));
     wired.info.meters.lock().push(meter.clone());
-    let (retire, retired) = watch::channel(false);
-    workers.staying.lock().push(retire);
-    let crew = Crew { meter: meter.clone(), retire: Retire(retired), stop: stop.clone() };
+    let retire = Retire::default();
+    workers.staying.lock().push(retire.clone());
+    let crew = Crew { meter: meter.clone(), retire, stop: stop.clone() };
     let work = (workers.start)(crew);
     let (leaving, fail, name) = (workers.leaving.clone(), fail.clone(), wired.info.name.clone());
     leaving.enter();
@@ -805,7 +805,7 @@ fn resize(
         staying.split_off(keep)
     };
     for retire in surplus {
-        retire.send_replace(true);
+        retire.say();
     }
     let missing = wanted - workers.staying.lock().len();
     for _ in 0..missing {

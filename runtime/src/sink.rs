@@ -355,8 +355,11 @@ async fn guarded<T>(
 /// Joins batches that follow each other into what one transaction takes, and checks that no record is without a verdict.
 fn group<T>(batches: Vec<Batch<T>>, amount: Amount) -> Result<Group<T>, RunError> {
     let start = batches.first().map(|batch| batch.span().start).unwrap_or_default();
+    // The values of a group of one batch stay where they are.
+    let several = batches.len() > 1;
+    let values = if several { batches.iter().map(Batch::len).sum() } else { 0 };
     let mut group = Group {
-        items: Vec::with_capacity(batches.iter().map(Batch::len).sum()),
+        items: Vec::with_capacity(values),
         rejects: Vec::new(),
         filtered: Filtered::default(),
         amount,
@@ -374,7 +377,11 @@ fn group<T>(batches: Vec<Batch<T>>, amount: Amount) -> Result<Group<T>, RunError
         let input = batch.span().start.input;
         let parts = batch.into_parts();
         group.blocks.extend(parts.blocks.into_iter().map(|block| (input, block)));
-        group.items.extend(parts.items);
+        if several {
+            group.items.extend(parts.items);
+        } else {
+            group.items = parts.items.into();
+        }
         group.rejects.extend(parts.rejects);
         for (reason, n) in parts.filtered.iter() {
             group.filtered.add(reason, n);

@@ -107,8 +107,8 @@ pub(crate) async fn drive<S: Source>(
                     need = Bytes(0);
                     needs.tell(need);
                 }
-                meter.served(amount.records, amount.records);
-                link.send(batch.into_batch(first, serial, meter.clock().now()));
+                let read_at = meter.served(amount.records, amount.records);
+                link.send(batch.into_batch(first, serial, read_at));
                 first += amount.records;
                 serial += 1;
             }

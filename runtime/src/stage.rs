@@ -13,10 +13,12 @@
 //! - The output link is closed by the last worker to leave.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use futures::task::AtomicWaker;
 use tokio::sync::{Semaphore, watch};
 
 use crate::batch::Batch;
@@ -269,31 +271,27 @@ impl<In: Send + 'static, F: Transform<In>> Stage<In> for StageBuilder<Transforms
         let Transforms(function) = self.does;
         let places = settings.reorder.map(|places| Arc::new(Semaphore::new(places)));
         let shared = Arc::new((function, outlet, places));
-        Box::new(move |mut crew| {
+        Box::new(move |crew| {
             let shared = shared.clone();
             Box::pin(async move {
                 let (function, outlet, places) = &*shared;
-                let mut busy = false;
-                while !crew.retire.is_retired() {
-                    let ready = match places {
-                        None => outlet.input.try_claim(Share::Batch).map(|batch| (batch, None)),
-                        Some(_) => None,
-                    };
-                    let wait = async {
-                        let place = match places {
-                            None => None,
-                            Some(places) => Some(place(places, Some(&crew.meter)).await?),
-                        };
-                        Some((outlet.input.claim(Share::Batch, Some(&crew.meter)).await?, place))
-                    };
-                    let (batch, place) = match ready {
-                        // From one batch to the next without a wait: the worker is busy all the time.
-                        Some(next) if busy => next,
-                        Some(next) => {
-                            crew.meter.begin(State::Busy);
-                            next
-                        }
+                let mut stretch = crew.meter.stretch();
+                // The batch that was there when the one before it was handed on.
+                let mut next = None;
+                loop {
+                    let (batch, place) = match next.take() {
+                        // The worker is busy all the time.
+                        Some(batch) => (batch, None),
+                        None if crew.retire.is_retired() => break,
                         None => {
+                            let wait = async {
+                                let place = match places {
+                                    None => None,
+                                    Some(places) => Some(place(places, Some(&crew.meter)).await?),
+                                };
+                                let claim = outlet.input.claim(Share::Batch, Some(&crew.meter));
+                                Some((claim.await?, place))
+                            };
                             let next = tokio::select! {
                                 biased;
                                 () = crew.retire.retired() => None,
@@ -304,12 +302,22 @@ impl<In: Send + 'static, F: Transform<In>> Stage<In> for StageBuilder<Transforms
                             next
                         }
                     };
-                    busy = true;
-                    let records = batch.amount().records;
+                    let amount = batch.amount();
                     let (batch, rejected, filtered) = function.apply(&outlet.stage, batch);
-                    crew.meter.served(records, records);
                     outlet.stage.count(rejected, filtered);
-                    outlet.emit(batch, place);
+                    if outlet.order.is_some() || crew.retire.is_retired() {
+                        outlet.emit(batch, place);
+                        stretch.ends(amount.records, None);
+                    } else {
+                        outlet.output.send(batch);
+                        match outlet.input.settle_and_claim(amount, Share::Batch) {
+                            Ok(batch) => {
+                                stretch.goes_on(amount.records);
+                                next = Some(batch);
+                            }
+                            Err(waits) => stretch.ends(amount.records, Some(waits)),
+                        }
+                    }
                     tokio::task::coop::consume_budget().await;
                 }
                 Ok(())
@@ -348,18 +356,33 @@ pub struct Crew {
 }
 
 /// Tells a worker when it is one too many. Once said, it stays said.
-pub(crate) struct Retire(pub(crate) watch::Receiver<bool>);
+#[derive(Clone, Default)]
+pub(crate) struct Retire(Arc<Retirement>);
+
+#[derive(Default)]
+struct Retirement {
+    said: AtomicBool,
+    /// The one worker that it is said to.
+    worker: AtomicWaker,
+}
 
 impl Retire {
-    pub(crate) fn is_retired(&self) -> bool {
-        // Nothing else is ever said.
-        self.0.has_changed().unwrap_or(false)
+    pub(crate) fn say(&self) {
+        self.0.said.store(true, Ordering::SeqCst);
+        self.0.worker.wake();
     }
 
-    pub(crate) async fn retired(&mut self) {
-        if self.0.wait_for(|retired| *retired).await.is_err() {
-            std::future::pending::<()>().await;
-        }
+    pub(crate) fn is_retired(&self) -> bool {
+        self.0.said.load(Ordering::SeqCst)
+    }
+
+    /// Waits until it is said. Dropped, it has changed nothing.
+    pub(crate) async fn retired(&self) {
+        std::future::poll_fn(|cx| {
+            self.0.worker.register(cx.waker());
+            if self.is_retired() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 }
 

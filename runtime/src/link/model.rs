@@ -77,10 +77,14 @@ fn source(first: &Link<u64>, second: &Link<u64>, lengths: &[u64]) {
 
 /// Moves records from the first link to the second until the first is at its end.
 fn worker(first: &Link<u64>, second: &Link<u64>) {
-    while let Some(batch) = block_on(first.claim(Share::Records(1), None)) {
-        let amount = batch.amount();
-        second.send(batch);
-        first.settle(amount);
+    let share = Share::Records(1);
+    while let Some(claimed) = block_on(first.claim(share, None)) {
+        let mut next = Ok(claimed);
+        while let Ok(batch) = next {
+            let amount = batch.amount();
+            second.send(batch);
+            next = first.settle_and_claim(amount, share);
+        }
     }
 }
 
