@@ -547,7 +547,7 @@ impl Splitter {
             return self.end_unsound(bytes, content, next, found);
         }
         let line = &bytes[..content];
-        let Ok(text) = std::str::from_utf8(line) else {
+        let Ok(text) = simdutf8::basic::from_utf8(line) else {
             return self.end_unsound(bytes, content, next, found);
         };
         if self.scan.nul || *line == *self.header.line() || !self.ends_as_declared(content) {
