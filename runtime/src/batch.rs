@@ -16,9 +16,9 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use crate::clock::Moment;
+use crate::tried::Tries;
 use crate::{Amount, Position, Reason, Reject, Span};
 
 /// One value on its way, with the position and the source length of the record it came from.
@@ -470,25 +470,5 @@ impl<T> Batch<T> {
         self.head.more_blocks.extend(block.into_iter().chain(more_blocks));
         self.head.filtered.merge(filtered);
         self.head.checkpoint = checkpoint;
-    }
-}
-
-/// How often a record was tried, and when.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tries {
-    pub(crate) attempts: u32,
-    pub(crate) first: SystemTime,
-    pub(crate) last: SystemTime,
-}
-
-impl Tries {
-    pub(crate) fn once() -> Tries {
-        let now = SystemTime::now();
-        Tries { attempts: 1, first: now, last: now }
-    }
-
-    pub(crate) fn again(&mut self) {
-        self.attempts += 1;
-        self.last = SystemTime::now();
     }
 }

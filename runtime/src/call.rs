@@ -13,6 +13,7 @@
 //!   well; otherwise the service as a whole is down, and the stage holds: overload makes no dead letters.
 //! - After a hold one call goes out as a probe; the others follow when it was answered well.
 //! - A panic counts against its record only. If several records shared the call, each is tried alone, so that it is named.
+//! - A record that earlier attempts of the run tried is alone from its first call on, and its attempts are counted on.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -23,7 +24,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use crate::batch::{Batch, Item, Tries};
+use crate::batch::{Batch, Item};
 use crate::clock::Moment;
 use crate::link::Share;
 use crate::meter::{Meter, State};
@@ -31,8 +32,9 @@ use crate::stage::{Crew, Outlet};
 use crate::sync::Mutex;
 use crate::timed::timed;
 use crate::transform::panicked;
+use crate::tried::Tries;
 use crate::verdict::{Made, Verdicts};
-use crate::{Event, Failure, Reason, RunError};
+use crate::{Amount, Event, Failure, Reason, RunError};
 
 /// A function of one record that may have to wait for its answer.
 ///
@@ -150,6 +152,8 @@ struct Shelf<In> {
     parked: Vec<Parked<In>>,
     /// Workers that have work, or are about to claim some: it may be parked yet.
     hands: usize,
+    /// Idle workers that wait for what is parked: no more than there is parked.
+    pausing: usize,
     /// The input is over.
     over: bool,
 }
@@ -171,6 +175,15 @@ impl<In> Drop for Hand<'_, In> {
         if last {
             self.changed.notify_waiters();
         }
+    }
+}
+
+/// An idle worker that waits for parked work, until it is dropped.
+struct Pausing<'a, In>(&'a Mutex<Shelf<In>>);
+
+impl<In> Drop for Pausing<'_, In> {
+    fn drop(&mut self) {
+        self.0.lock().pausing -= 1;
     }
 }
 
@@ -278,7 +291,7 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
             places: places.map(|places| Arc::new(Semaphore::new(places))),
             retry,
             rate: Mutex::new(Rate::new(rate)),
-            shelf: Mutex::new(Shelf { parked: Vec::new(), hands: 0, over: false }),
+            shelf: Mutex::new(Shelf { parked: Vec::new(), hands: 0, pausing: 0, over: false }),
             gate: Mutex::new(Gate::default()),
             changed: Notify::new(),
         }
@@ -296,7 +309,11 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
             let due = self.rate.lock().take(crew.meter.clock().now(), work.batch.len());
             if let Some(due) = due {
                 crew.meter.enter(State::Limited);
-                tokio::time::sleep_until(crew.meter.clock().instant(due)).await;
+                tokio::select! {
+                    biased;
+                    () = crew.stop.stopping() => break,
+                    () = self.sleep_until(&crew.meter, Some(due)) => {}
+                }
             }
             self.serve(work, pass, &crew).await?;
             tokio::task::coop::consume_budget().await;
@@ -321,10 +338,11 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
             if let Some(work) = again {
                 return Some((work, hand));
             }
-            if next_due.is_some() {
+            let pausing = self.pausing();
+            if pausing.is_some() {
                 crew.meter.enter(State::Paused);
             }
-            let idle = next_due.is_none().then_some(&crew.meter);
+            let idle = pausing.is_none().then_some(&crew.meter);
             let due = self.sleep_until(&crew.meter, next_due);
             tokio::select! {
                 biased;
@@ -337,7 +355,7 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
                 () = due => continue,
                 () = changed => continue,
             }
-            drop(hand);
+            drop((hand, pausing));
             if !self.wait_for_parked(crew).await {
                 return None;
             }
@@ -354,7 +372,8 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
             }
             shelf.parked.iter().map(|parked| parked.due).min()
         };
-        crew.meter.enter(if next_due.is_some() { State::Paused } else { State::NoInput });
+        let pausing = self.pausing();
+        crew.meter.enter(if pausing.is_some() { State::Paused } else { State::NoInput });
         tokio::select! {
             biased;
             () = crew.retire.retired() => false,
@@ -371,6 +390,16 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
         }
     }
 
+    /// Makes this idle worker one of those that wait for parked work, if there are not enough of them.
+    fn pausing(&self) -> Option<Pausing<'_, In>> {
+        let mut shelf = self.shelf.lock();
+        if shelf.pausing >= shelf.parked.len() {
+            return None;
+        }
+        shelf.pausing += 1;
+        Some(Pausing(&self.shelf))
+    }
+
     fn hand(&self) -> Hand<'_, In> {
         self.shelf.lock().hands += 1;
         Hand { shelf: &self.shelf, changed: &self.changed }
@@ -382,7 +411,35 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
             Some(places) => Some(place(places, meter.map(|meter| &**meter)).await?),
         };
         let batch = self.outlet.input.claim(Share::Records(self.claim), meter).await?;
-        Some(Work { batch, tries: None, place })
+        Some(self.tried_apart(Work { batch, tries: None, place }))
+    }
+
+    /// Cuts records out that earlier attempts of the run tried: gives the first part, and parks the others, due at once.
+    fn tried_apart(&self, work: Work<In>) -> Work<In> {
+        let Outlet { stage, tried, .. } = &self.outlet;
+        let Work { mut batch, place, .. } = work;
+        let mut parts = Vec::new();
+        for (record, tries) in tried.before(&stage.name, batch.span()) {
+            let before = batch.items().take_while(|item| item.at.record < record).count();
+            if batch.items().nth(before).is_none_or(|item| item.at.record != record) {
+                continue;
+            }
+            if before > 0 {
+                let batch = batch.split_head(before);
+                parts.push(Work { batch, tries: None, place: place.clone() });
+            }
+            let batch = cut(&mut batch, 1);
+            parts.push(Work { batch, tries: Some(tries), place: place.clone() });
+        }
+        if parts.is_empty() || batch.amount() != Amount::ZERO {
+            parts.push(Work { batch, tries: None, place });
+        }
+        let mut parts = parts.into_iter();
+        let first = parts.next().expect("there is at least one part");
+        for part in parts {
+            self.park(Moment::default(), part);
+        }
+        first
     }
 
     fn take_due(&self, now: Moment) -> (Option<Work<In>>, Option<Moment>) {
@@ -435,10 +492,10 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
         let call = async { self.call.call_batch(work.batch.slice()).await };
         let answer = timed(&crew.meter, AssertUnwindSafe(call).catch_unwind()).await;
         crew.meter.served(records, asked_about);
-        let tries = work.tries.take().unwrap_or_else(|| {
-            let now = started.unwrap_or_else(SystemTime::now);
-            Tries { attempts: 0, first: now, last: now }
-        });
+        let tries = work
+            .tries
+            .take()
+            .unwrap_or_else(|| Tries::from(started.unwrap_or_else(SystemTime::now)));
         match answer {
             Ok(Ok(answers)) if answers.len() == work.batch.len() => {
                 self.judge(work, tries, answers, pass, crew)
@@ -473,8 +530,9 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
     fn one_by_one(&self, work: Work<In>, mut tries: Tries, crew: &Crew) {
         let now = crew.meter.clock().now();
         let Work { mut batch, place, .. } = work;
-        if batch.items_in(1) == batch.len() {
+        if is_alone(&batch) {
             tries.again();
+            self.note(&batch, tries);
             if tries.attempts >= self.retry.attempts {
                 self.refuse(batch, tries, panicked(), place);
             } else {
@@ -484,8 +542,7 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
             return;
         }
         while !batch.is_empty() {
-            let count = batch.items_in(1);
-            let one = if count < batch.len() { batch.split_head(count) } else { batch.take() };
+            let one = cut(&mut batch, 1);
             self.park(now, Work { batch: one, tries: Some(tries), place: place.clone() });
         }
     }
@@ -497,6 +554,13 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
                 hold.probing = false;
             }
             self.changed.notify_waiters();
+        }
+    }
+
+    /// Keeps an attempt of a record that was alone in its call.
+    fn note(&self, batch: &Batch<In>, tries: Tries) {
+        if let Some(item) = batch.items().next() {
+            self.outlet.tried.note(&self.outlet.stage.name, item.at, tries);
         }
     }
 
@@ -592,16 +656,19 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
         };
         self.outlet.stage.retried();
         if !counts {
-            let until = self.hold(now, retry_after, &message, pass)?;
+            let until = self.hold(&work, now, retry_after, &message, pass)?;
             self.park(until, Work { tries: Some(tries), ..work });
             return Ok(());
         }
         tries.again();
+        if is_alone(&work.batch) {
+            self.note(&work.batch, tries);
+        }
         if tries.attempts < self.retry.attempts {
             let due =
                 now.plus(retry_after.unwrap_or_default().max(self.retry.wait(tries.attempts)));
             self.park(due, Work { tries: Some(tries), ..work });
-        } else if work.batch.items_in(1) == work.batch.len() {
+        } else if is_alone(&work.batch) {
             let reason = Reason::record("gave_up")
                 .detail(format!("{} attempts failed: {message}", tries.attempts));
             self.gate.lock().forget(key);
@@ -617,6 +684,7 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
     /// that were out already when the first one failed do not.
     fn hold(
         &self,
+        work: &Work<In>,
         now: Moment,
         retry_after: Option<Duration>,
         message: &str,
@@ -627,7 +695,10 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
         let since = before.map_or(now, |hold| hold.since);
         if now.since(since) >= self.retry.max_hold {
             let waited = now.since(since).as_secs_f64();
-            let words = format!("the service did not come back within {waited:.0} s: {message}");
+            let last = work.batch.span().start;
+            let words = format!(
+                "the service did not come back within {waited:.0} s: {message}; last asked about {last}"
+            );
             return Err(self.fatal(words));
         }
         let asked = now.plus(retry_after.unwrap_or_default());
@@ -658,6 +729,16 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
             self.changed.notify_waiters();
         }
     }
+}
+
+fn is_alone<In>(batch: &Batch<In>) -> bool {
+    batch.items_in(1) == batch.len()
+}
+
+/// Cuts the first `records` records off, all of the batch if it has no more.
+fn cut<In>(batch: &mut Batch<In>, records: usize) -> Batch<In> {
+    let values = batch.items_in(records);
+    if values < batch.len() { batch.split_head(values) } else { batch.take() }
 }
 
 fn is_transient<Out>(answer: &Result<Out, Failure>) -> bool {

@@ -41,6 +41,7 @@ mod sync;
 mod batch;
 mod link;
 mod order;
+mod tried;
 mod verdict;
 
 mod call;
@@ -79,3 +80,4 @@ pub use stage::{
     call_batch, call_fn, filter, flat_map, hand_on, map, try_map,
 };
 pub use stream::{EndStream, Ended, StreamSource, ToStream};
+pub use tried::{Tried, Tries};

@@ -33,6 +33,7 @@ use crate::stage::{
     Buffer, Crew, Leaving, Outlet, Retire, Settings, Stage, StageInfo, StartWorker, Stop, check,
 };
 use crate::sync::Mutex;
+use crate::tried::{Tried, TriedRecords};
 use crate::{Amount, BuildError, Bytes, Reason, Records, RunError, Tally, stage};
 
 /// Something worth telling an operator while the run goes on.
@@ -86,6 +87,8 @@ pub struct Options {
     pub grouping: Option<Grouping>,
     /// Takes the run's events.
     pub on_event: EventHandler,
+    /// Records that earlier attempts of the run tried and left unsettled: see [`Group::tried`](crate::Group::tried).
+    pub tried: Vec<Tried>,
 }
 
 impl Default for Options {
@@ -100,6 +103,7 @@ impl Default for Options {
             batch: Records(256),
             grouping: None,
             on_event: Arc::new(|_| {}),
+            tried: Vec::new(),
         }
     }
 }
@@ -263,7 +267,7 @@ impl<S: Send + 'static> Runnable<S> {
     /// # Errors
     /// Options that name no stage, and settings that cannot work together.
     pub fn plan(&self, options: &Options) -> Result<Plan, BuildError> {
-        let stages = settle(&self.stages, options)?;
+        let stages = with_options(&self.stages, options)?;
         let grouping = self.grouping_for(options);
         let sink = stages.last().expect("a runnable pipeline has a sink");
         let (buffer, buffer_bytes) = (sink.settings.buffer.most(), sink.settings.buffer_bytes);
@@ -317,6 +321,7 @@ impl<S: Send + 'static> Runnable<S> {
             stages: Vec::new(),
             handed_out: Arc::default(),
             needs: Arc::default(),
+            tried: Arc::new(TriedRecords::new(options.tried)),
             source: None,
             freeze: None,
         };
@@ -364,7 +369,7 @@ pub struct Plan {
 }
 
 /// Applies the options to the settings, and checks that all of it works together.
-fn settle(stages: &[Planned], options: &Options) -> Result<Vec<Planned>, BuildError> {
+fn with_options(stages: &[Planned], options: &Options) -> Result<Vec<Planned>, BuildError> {
     let mut stages = stages.to_vec();
     for (index, stage) in stages.iter().enumerate() {
         if stages[..index].iter().any(|other| other.name == stage.name) {
@@ -429,6 +434,7 @@ pub(crate) struct Wiring {
     stages: Vec<Wired>,
     handed_out: Arc<Mutex<HandedOut>>,
     needs: Arc<Needs>,
+    tried: Arc<TriedRecords>,
     source: Option<BoxFuture<'static, Result<(), RunError>>>,
     freeze: Option<Box<dyn Fn() + Send + Sync>>,
 }
@@ -455,6 +461,7 @@ impl Wiring {
         let request = window(&settings).request;
         Arc::new(StageInfo {
             name: name.into(),
+            workers: AtomicUsize::new(settings.workers),
             settings,
             meters: Mutex::new(Vec::new()),
             gauge: Box::new(move || gauged.gauge()),
@@ -484,6 +491,7 @@ impl Wiring {
             commits: self.commits.clone(),
             handed_out: self.handed_out.clone(),
             needs: self.needs.clone(),
+            tried: self.tried.clone(),
         };
         (link, Box::pin(feeder.run()))
     }
@@ -500,8 +508,13 @@ impl Wiring {
         let info = self.info(name, &input);
         let kind = if settings.claim.is_some() { StageKind::Call } else { StageKind::Transform };
         let order = settings.reorder.map(|_| Mutex::new(Sorter::new(Order::Claims)));
-        let outlet =
-            Outlet { stage: info.clone(), input: input.clone(), output: output.clone(), order };
+        let outlet = Outlet {
+            stage: info.clone(),
+            input: input.clone(),
+            output: output.clone(),
+            order,
+            tried: self.tried.clone(),
+        };
         let start = stage.crew(outlet, &settings);
         let halted = input.clone();
         let leaving = Arc::new(Leaving {
@@ -799,6 +812,7 @@ fn resize(
     if workers.leaving.active.load(Ordering::SeqCst) == 0 {
         return;
     }
+    wired.info.workers.store(wanted, Ordering::Relaxed);
     let surplus = {
         let mut staying = workers.staying.lock();
         let keep = wanted.min(staying.len());

@@ -241,7 +241,7 @@ fn read_stage(
         let nanos = service.as_ref().map_or(0, |all| all.value_at_quantile(quantile));
         Duration::from_nanos(nanos)
     };
-    let workers = if now.is_empty() { info.settings.workers } else { now.len() };
+    let workers = if now.is_empty() { info.workers.load(Ordering::Relaxed) } else { now.len() };
     // What a source has on its way is what its own link holds; it has no input.
     StageReport {
         name: info.name.to_string(),

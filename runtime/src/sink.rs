@@ -26,6 +26,7 @@ use crate::meter::{Ending, Meter, State};
 use crate::order::Sorter;
 use crate::source::Needs;
 use crate::sync::Mutex;
+use crate::tried::{Tried, TriedRecords};
 use crate::{Amount, Bytes, Position, Records, Reject, RunError, SinkError};
 
 /// How records ended, by verdict.
@@ -79,6 +80,9 @@ pub struct Group<T> {
     pub start: Position,
     /// Source bytes of the stretch, each block with the index of its input.
     pub blocks: Vec<(u32, Block)>,
+    /// Later records that failed in passing so far: what is to be known of them after this commit, in place of what was known
+    /// before it.
+    pub tried: Vec<Tried>,
 }
 
 /// What a sink made of a group.
@@ -179,6 +183,7 @@ pub(crate) struct Feeder<T, S> {
     pub(crate) commits: Arc<Mutex<CommitState>>,
     pub(crate) handed_out: Arc<Mutex<HandedOut>>,
     pub(crate) needs: Arc<Needs>,
+    pub(crate) tried: Arc<TriedRecords>,
 }
 
 /// What the source gave, all in all. Set by its task before it closes its link.
@@ -316,8 +321,9 @@ impl<T: Send + 'static, S: Sink<T>> Feeder<T, S> {
         let amount = std::mem::take(&mut gathered.amount);
         gathered.whole = 0;
         gathered.since = meter.clock().now();
-        let group = group(batches, amount)?;
+        let mut group = group(batches, amount)?;
         let end = group.checkpoints.last().map(|checkpoint| checkpoint.at);
+        group.tried = end.map(|end| self.tried.settle(end)).unwrap_or_default();
         let start = group.start;
         meter.begin(State::Committing);
         let at_work = || format!("committing {} records from {start} on", amount.records);
@@ -366,6 +372,7 @@ fn group<T>(batches: Vec<Batch<T>>, amount: Amount) -> Result<Group<T>, RunError
         checkpoints: Vec::new(),
         start,
         blocks: Vec::new(),
+        tried: Vec::new(),
     };
     for batch in batches {
         if let Some(checkpoint) = batch.checkpoint() {

@@ -28,6 +28,7 @@ use crate::meter::{Meter, State};
 use crate::order::Sorter;
 use crate::sync::Mutex;
 use crate::transform::{Filter, FlatMap, HandOn, Map, Transform, TryMap};
+use crate::tried::TriedRecords;
 use crate::{
     Amount, Bytes, Event, EventHandler, Failure, Item, Position, Reason, Records, RunError,
 };
@@ -96,6 +97,10 @@ impl Default for Settings {
 }
 
 /// A step of a pipeline: takes values of one type, gives values of another.
+///
+/// Stages are made by the functions of this module: what a step of one's own does is a function, a [`Call`](crate::Call) or a
+/// [`CallBatch`](crate::CallBatch) that is given to one of them. Demand, order, verdicts and accounting stay in here, so that no
+/// stage can get them wrong.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a stage that takes `{In}`",
     label = "the stage before hands on `{In}`",
@@ -403,6 +408,8 @@ pub struct StageInfo {
     pub(crate) name: Arc<str>,
     pub(crate) settings: Settings,
     pub(crate) meters: Mutex<Vec<Arc<Meter>>>,
+    /// How many workers it is to have: as its settings say, until somebody changes it.
+    pub(crate) workers: AtomicUsize,
     pub(crate) gauge: Box<dyn Fn() -> Gauge + Send + Sync>,
     /// Makes the input link's buffer another size, for buffers given as a time.
     pub(crate) resize: Box<dyn Fn(Amount) + Send + Sync>,
@@ -442,6 +449,7 @@ pub struct Outlet<In, Out> {
     pub(crate) input: Arc<Link<In>>,
     pub(crate) output: Arc<Link<Out>>,
     pub(crate) order: Option<Mutex<Sorter<Out, Option<Place>>>>,
+    pub(crate) tried: Arc<TriedRecords>,
 }
 
 impl<In, Out> Outlet<In, Out> {
@@ -506,6 +514,9 @@ pub(crate) fn check(name: &str, settings: &Settings) -> Result<(), crate::BuildE
     let buffer = settings.buffer.most().0;
     if settings.request.0 > buffer {
         return Err(too_large("request", settings.request.0, "buffer", buffer));
+    }
+    if settings.workers as u64 > buffer {
+        return Err(too_large("workers", settings.workers as u64, "buffer", buffer));
     }
     if let Some(claim) = settings.claim
         && claim as u64 > buffer

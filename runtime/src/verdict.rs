@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use crate::batch::{Batch, Item, Tries};
+use crate::batch::{Batch, Item};
+use crate::tried::Tries;
 use crate::{Position, Reason};
 
 /// What became of one value.

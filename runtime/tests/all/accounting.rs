@@ -112,6 +112,22 @@ async fn rate_is_kept_although_timers_are_coarse() {
 
 #[tokio::test(start_paused = true)]
 async fn waits_after_errors_are_paused() {
+    let report = one_record_fails_twice(1).await;
+    spent(&report, "score", &[(State::InCall, 7 * 2), (State::Paused, 100 + 200)]);
+    assert_eq!(report.verdict().limit, Limit::Pause);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_workers_are_paused_than_there_are_records_to_try_again() {
+    let report = one_record_fails_twice(4).await;
+    let (in_call, paused, wall) = (7 * 2, 100 + 200, 3 * 2 + 2 + 100 + 200);
+    let no_input = 4 * wall - in_call - paused;
+    let expected = [(State::InCall, in_call), (State::NoInput, no_input), (State::Paused, paused)];
+    spent(&report, "score", &expected);
+}
+
+/// Five records of 2 ms each; the last fails at first, and is tried again after 100 ms and after 200 ms.
+async fn one_record_fails_twice(workers: usize) -> Report {
     let failed = Arc::new(AtomicU64::new(0));
     let score = call_fn(move |record: &Item<u64>| {
         let fails = record.value == 4 && failed.fetch_add(1, Ordering::SeqCst) < 2;
@@ -127,13 +143,11 @@ async fn waits_after_errors_are_paused() {
     let retry = Retry { backoff: 100 * MS, ..Retry::default() };
     let run = Pipeline::new("p")
         .source(feed)
-        .stage("score", score.retry(retry))
+        .stage("score", score.workers(workers).retry(retry))
         .sink("store", Strict::new())
         .start(Options::default())
         .unwrap();
-    let report = finish(run, &seen).await.report;
-    spent(&report, "score", &[(State::InCall, 7 * 2), (State::Paused, 100 + 200)]);
-    assert_eq!(report.verdict().limit, Limit::Pause);
+    finish(run, &seen).await.report
 }
 
 #[tokio::test(start_paused = true)]

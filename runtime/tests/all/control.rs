@@ -206,6 +206,7 @@ async fn worker_added_takes_its_share_and_worker_retired_takes_no_record_with_it
     let outcome = finish(run, &seen).await;
     assert!(matches!(outcome.end, End::Complete), "{:?}", outcome.end);
     assert_eq!(sink.kept.values(), (0..2_000).collect::<Vec<_>>());
+    assert_eq!(outcome.report.stage("score").unwrap().workers, 5);
     assert_eq!(scorer.most.load(Ordering::SeqCst), 6);
 }
 

@@ -236,6 +236,7 @@ async fn any_widths(widths: Widths) {
     let sink = Strict::taking(Duration::from_micros(100 * widths.takes));
     let kept = sink.kept.clone();
     let takes = widths.takes;
+    let workers = widths.workers.min(widths.buffers[1] as usize);
     let score = call_fn(move |record: &Item<u64>| {
         let (takes, value) =
             (Duration::from_millis((record.value * 7) % (takes + 1)), record.value);
@@ -245,8 +246,8 @@ async fn any_widths(widths: Widths) {
         }
         .boxed()
     })
-    .workers(widths.workers);
-    let score = if widths.ordered { score.ordered(widths.workers + 1) } else { score };
+    .workers(workers);
+    let score = if widths.ordered { score.ordered(workers + 1) } else { score };
     let options = Options { batch: Records(widths.batch), ..Options::default() };
     let store = Buffer::Records(Records(widths.buffers[2]));
     let run = Pipeline::new("p")

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use gegendruck::{
     Answers, CallBatch, Collect, Committed, End, Event, Failure, Group, Grouping, Item, Options,
-    Outcome, Pipeline, Reason, Records, Reject, Retry, Room, RunError, Sink, SinkContext,
-    SinkError, Source, SourceError, call_batch,
+    Outcome, Pipeline, Position, Reason, Records, Reject, Retry, Room, RunError, Sink, SinkContext,
+    SinkError, Source, SourceError, Tried, Tries, call_batch,
 };
 use tokio::time::{Instant, sleep};
 
@@ -192,7 +192,9 @@ async fn service_that_does_not_come_back_ends_the_run_after_the_longest_hold() {
     let End::Failed(RunError::Fatal { stage, message }) = &ran.outcome.end else {
         panic!("{:?}", ran.outcome.end)
     };
-    assert_eq!((&**stage, &**message), ("ask", "the service did not come back within 600 s: down"));
+    let words = "the service did not come back within 600 s: down; last asked about record 61 (";
+    assert_eq!(&**stage, "ask");
+    assert!(message.starts_with(words), "{message}");
     assert_eq!(ran.outcome.tally.rejected, 0);
     assert_eq!(ran.outcome.tally.stored, 20, "whole groups before the gap");
     let wall = ran.outcome.report.wall;
@@ -534,4 +536,139 @@ async fn failing_sink_ends_the_run_with_its_words() {
     let End::Failed(error) = &outcome.end else { panic!("{:?}", outcome.end) };
     assert_eq!(error.to_string(), "disk full");
     assert_eq!((outcome.tally.stored, kept.len()), (100, 100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn poisoned_records_that_nothing_comes_after_are_named_when_the_stage_gives_up() {
+    let service =
+        Service::new(|n, _, _| if n < 8 { Ok(n) } else { Err(Failure::transient("down")) });
+    let ran = ask(10, 1, 1, Retry { max_hold: 60 * SECOND, ..Retry::default() }, service).await;
+    let End::Failed(RunError::Fatal { message, .. }) = &ran.outcome.end else {
+        panic!("{:?}", ran.outcome.end)
+    };
+    assert!(message.contains("last asked about record "), "{message}");
+    assert_eq!(ran.outcome.tally.rejected, 0, "it may as well be an outage");
+}
+
+/// Fails record 25 as often as it is asked about it, in passing; the wait after its second attempt is long.
+fn fails_25() -> Service {
+    Service::new(|n, _, _| if n == 25 { Err(Failure::transient("503")) } else { Ok(n) })
+}
+
+const LONG: Retry = Retry {
+    attempts: 3,
+    backoff: Duration::from_secs(600),
+    longest: Duration::from_secs(1_200),
+    max_hold: Duration::from_secs(7_200),
+};
+
+/// Runs 60 records until 25 has failed twice and is parked again, and everything before its hand-over is committed; then the
+/// run is cut. Gives what the last commit knew.
+async fn cut_after_two_attempts(claim: usize) -> Vec<Tried> {
+    // The first group takes 650 s: the second attempt lies between it and the second one.
+    let (feed, sink) = (Feed::of(60), Strict::taking(65 * SECOND));
+    let (seen, tried) = (feed.seen.clone(), sink.tried.clone());
+    let service = fails_25();
+    let asked = service.asked.clone();
+    let run = Pipeline::new("p")
+        .source(feed)
+        .stage("ask", call_batch(service).claim(claim).retry(LONG))
+        .sink("store", sink)
+        .grouping(Grouping { records: Records(10), ..Grouping::default() })
+        .start(Options { batch: Records(10), ..Options::default() })
+        .unwrap();
+    let control = run.control();
+    tokio::spawn(async move {
+        while control.tally().stored < 20 {
+            sleep(SECOND).await;
+        }
+        control.abort();
+    });
+    let outcome = finish(run, &seen).await;
+    assert!(matches!(outcome.end, End::Stopped), "{:?}", outcome.end);
+    let alone = asked.lock().unwrap().iter().filter(|(_, n)| *n == 25).count();
+    assert_eq!(alone, 2);
+    let tried = tried.lock().unwrap();
+    tried.last().expect("there was a commit").clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_are_counted_on_after_a_crash() {
+    for claim in [1, 4] {
+        let known = cut_after_two_attempts(claim).await;
+        let [tried] = &known[..] else { panic!("{known:?}") };
+        assert_eq!(
+            (&*tried.stage, tried.at.record),
+            ("ask", 26),
+            "the record numbered 25 is the 26th"
+        );
+        assert_eq!(tried.tries.attempts, 2);
+
+        let (feed, sink, service) = (Feed::of(60), Strict::new(), fails_25());
+        let (seen, asked) = (feed.seen.clone(), service.asked.clone());
+        let run = Pipeline::new("p")
+            .source(feed)
+            .stage("ask", call_batch(service).claim(claim).retry(LONG))
+            .sink("store", sink.clone())
+            .start(Options { tried: known.clone(), ..Options::default() })
+            .unwrap();
+        let outcome = finish(run, &seen).await;
+        assert!(matches!(outcome.end, End::Complete), "{:?}", outcome.end);
+        let times = asked.lock().unwrap().iter().filter(|(_, n)| *n == 25).count();
+        assert_eq!(times, 1, "asked about alone from the first call on");
+        let rejects = sink.kept.rejects();
+        let [reject] = &rejects[..] else { panic!("{rejects:?}") };
+        assert_eq!((reject.at.record, reject.attempts), (26, 3));
+        assert_eq!(reject.first, tried.tries.first, "the first attempt is that of the first run");
+        assert_eq!(outcome.tally.stored, 59);
+        let last = sink.tried.lock().unwrap().last().cloned();
+        assert_eq!(last, Some(vec![]), "nothing is left to know");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_earlier_attempts_tried_is_kept_until_it_is_committed() {
+    let tries = Tries {
+        attempts: 2,
+        first: std::time::SystemTime::UNIX_EPOCH,
+        last: std::time::SystemTime::UNIX_EPOCH,
+    };
+    let at = |record| Position { record, ..Position::default() };
+    let known = |records: &[u64]| -> Vec<Tried> {
+        records.iter().map(|n| Tried { stage: "ask".into(), at: at(*n), tries }).collect()
+    };
+    let (feed, sink) = (Feed::of(40), Strict::new());
+    let seen = feed.seen.clone();
+    let run = Pipeline::new("p")
+        .source(feed)
+        .stage("ask", call_batch(Service::new(|n, _, _| Ok(n))).claim(7).workers(2).ordered(2))
+        .sink("store", sink.clone())
+        .grouping(Grouping { records: Records(10), ..Grouping::default() })
+        .start(Options { tried: known(&[5, 6, 18, 40]), batch: Records(10), ..Options::default() })
+        .unwrap();
+    let outcome = finish(run, &seen).await;
+    assert_eq!((outcome.tally.stored, outcome.tally.rejected), (40, 0));
+    let kept = sink.tried.lock().unwrap().clone();
+    assert_eq!(kept, [known(&[18, 40]), known(&[40]), known(&[40]), vec![]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn stop_does_not_wait_for_tokens_of_a_rate() {
+    let (feed, service) = (Feed::of(1_000), Service::new(|n, _, _| Ok(n)));
+    let seen = feed.seen.clone();
+    let run = Pipeline::new("p")
+        .source(feed)
+        .stage("ask", call_batch(service).workers(4).rate(1.0))
+        .sink("store", Strict::new())
+        .start(Options { batch: Records(1), ..Options::default() })
+        .unwrap();
+    let control = run.control();
+    tokio::spawn(async move {
+        sleep(10 * SECOND).await;
+        control.stop();
+    });
+    let outcome = finish(run, &seen).await;
+    assert!(matches!(outcome.end, End::Stopped), "{:?}", outcome.end);
+    assert!(outcome.report.wall < 11 * SECOND, "{:?}", outcome.report.wall);
+    assert!(outcome.tally.stored >= 10, "what was answered is committed: {:?}", outcome.tally);
 }

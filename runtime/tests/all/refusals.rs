@@ -64,6 +64,12 @@ fn widths_of_zero_are_refused() {
 }
 
 #[test]
+fn workers_that_could_never_all_have_a_record_are_refused() {
+    let expected = "score: workers 2001 is more than buffer 2000; lower the one or raise the other";
+    refused(with(|o| o.workers.insert("score".into(), 2_001)), expected);
+}
+
+#[test]
 fn settings_larger_than_what_must_hold_them_are_refused() {
     let large = |stage: &str, what: &str, found: u64, bound: &str, limit: u64| {
         format!(

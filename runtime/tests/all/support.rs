@@ -7,7 +7,7 @@ use std::time::Duration;
 use gegendruck::{
     Amount, Bytes, Checkpoint, Collect, Committed, Control, Group, Item, Lines, Outcome, Position,
     Read, Reason, Reject, Room, Run, Sink, SinkContext, SinkError, Source, SourceBatch,
-    SourceError, Span, Tally,
+    SourceError, Span, Tally, Tried,
 };
 use tokio::time::sleep;
 
@@ -167,6 +167,8 @@ fn refused(at: Position, len: u64) -> Reject {
 pub struct Strict<T> {
     pub kept: Collect<T>,
     pub groups: Arc<Mutex<Vec<Amount>>>,
+    /// What each commit was to know of later records.
+    pub tried: Arc<Mutex<Vec<Vec<Tried>>>>,
     /// How long one record takes in the transaction.
     pub takes: Duration,
     next: Option<Checkpoint>,
@@ -174,7 +176,13 @@ pub struct Strict<T> {
 
 impl<T: Clone> Strict<T> {
     pub fn new() -> Strict<T> {
-        Strict { kept: Collect::new(), groups: Arc::default(), takes: Duration::ZERO, next: None }
+        Strict {
+            kept: Collect::new(),
+            groups: Arc::default(),
+            tried: Arc::default(),
+            takes: Duration::ZERO,
+            next: None,
+        }
     }
 
     pub fn taking(takes: Duration) -> Strict<T> {
@@ -210,6 +218,7 @@ impl<T: Clone + Send + 'static> Sink<T> for Strict<T> {
         if !self.takes.is_zero() {
             sleep(self.takes * group.amount.records as u32).await;
         }
+        self.tried.lock().unwrap().push(group.tried.clone());
         self.kept.commit(group, context).await
     }
 
