@@ -449,12 +449,16 @@ impl<T> Batch<T> {
         }
     }
 
-    /// True if `next` continues this batch, so that the two can be joined.
+    /// True if `next` continues this batch, so that the two can be joined. An end of a hand-over is never lost by it: a checkpoint
+    /// is given up only for a later one.
     pub(crate) fn continues_with(&self, next: &Batch<T>) -> bool {
         let same_input = self.head.span.end.input == next.head.span.start.input;
-        let complete = self.head.checkpoint.is_some_and(|checkpoint| checkpoint.complete);
+        let later = self
+            .head
+            .checkpoint
+            .is_none_or(|checkpoint| !checkpoint.complete && next.head.checkpoint.is_some());
         same_input
-            && !complete
+            && later
             && self.next_place(Order::Source) == next.place(Order::Source)
             && self.head.span.end == next.head.span.start
     }

@@ -311,8 +311,8 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
                 crew.meter.enter(State::Limited);
                 tokio::select! {
                     biased;
-                    () = crew.stop.stopping() => break,
                     () = self.sleep_until(&crew.meter, Some(due)) => {}
+                    () = crew.stop.is_too_late(due) => break,
                 }
             }
             self.serve(work, pass, &crew).await?;

@@ -22,7 +22,8 @@
 //! - a stage in the middle never finds its output full: sending neither waits nor fails.
 //!
 //! The limit is raised when at least `request` can be added, when all that was granted is used and settled, or when it is the
-//! ceiling that held it: what was asked for further down is passed on as it is. Limits and ceilings only grow, so a raise that
+//! ceiling that held it: what was asked for further down is passed on as it is. Records are asked for in whole requests, so that
+//! the source need not read odd bits between them. Limits and ceilings only grow, so a raise that
 //! comes late, twice or out of order does no harm, and no lock is held while one is passed on.
 //! A record larger than the byte limit is admitted when nothing else is in flight in the whole chain.
 //!
@@ -359,9 +360,12 @@ impl<T> Inner<T> {
     }
 
     fn raise(&mut self) -> Option<Amount> {
-        let may = (self.settled + self.window.buffer).min(self.ceiling).max(self.limit);
-        let gain = may - self.limit;
         let request = self.window.request;
+        // Whole requests: odd bits that are asked for would be read in odd bits (the silly window of RFC 813).
+        let records = self.settled.records / request.records * request.records;
+        let own = Amount { records, ..self.settled } + self.window.buffer;
+        let may = own.min(self.ceiling).max(self.limit);
+        let gain = may - self.limit;
         let worth_it = gain.records >= request.records || gain.bytes >= request.bytes;
         let passed_on = (gain.records > 0 && may.records == self.ceiling.records)
             || (gain.bytes > 0 && may.bytes == self.ceiling.bytes);

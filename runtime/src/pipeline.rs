@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::batch::Order;
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::link::{Link, Window};
 use crate::meter::{Ending, Meter, State};
 use crate::order::Sorter;
@@ -304,7 +304,7 @@ impl<S: Send + 'static> Runnable<S> {
     pub fn start(self, options: Options) -> Result<Run<S>, BuildError> {
         let plan = self.plan(&options)?;
         let clock = Clock::start();
-        let (stop, stopping) = watch::channel(false);
+        let (stop, stopping) = watch::channel(None);
         let commits = Arc::new(Mutex::new(CommitState::default()));
         let mut wiring = Wiring {
             settings: plan
@@ -617,17 +617,19 @@ struct Shared {
     clock: Clock,
     stages: Vec<(StageKind, Arc<StageInfo>)>,
     commits: Arc<Mutex<CommitState>>,
-    stop: watch::Sender<bool>,
+    stop: watch::Sender<Option<Moment>>,
     freeze: Box<dyn Fn() + Send + Sync>,
     abort: watch::Sender<bool>,
     commands: mpsc::Sender<(String, usize)>,
 }
 
 impl Control {
-    /// First signal: the source hands out no more, what is in flight settles and is committed.
+    /// First signal: the source hands out no more, what is in flight settles and is committed. Records that wait for a retry, for a
+    /// service that is down, or for more than ten seconds for a token of a rate, are left to the next start.
     pub fn stop(&self) {
         (self.shared.freeze)();
-        self.shared.stop.send_replace(true);
+        let now = self.shared.clock.now();
+        self.shared.stop.send_if_modified(|at| at.is_none().then(|| *at = Some(now)).is_some());
     }
 
     /// Second signal: everything is dropped where it is. What is committed stays committed, whole groups only.
@@ -745,7 +747,7 @@ async fn supervise<S: Send + 'static>(
     let report = control.report();
     tasks.abort_all();
     while tasks.join_next().await.is_some() {}
-    let stopping = *shared.stop.subscribe().borrow();
+    let stopping = shared.stop.borrow().is_some();
     let error = failure.lock().take();
     let (sink, end) = match ended {
         Err(join) if join.is_cancelled() => (None, error.map_or(End::Stopped, End::Failed)),

@@ -5,7 +5,8 @@
 //! 1. Too little was seen: say so.
 //! 2. A stage is *saturated* if its workers are nearly never without input and nearly never backpressured. The most saturated
 //!    one is the bottleneck; its upstream is backpressured and its downstream has no input, as intended. Why it is saturated is
-//!    the state in which it spends most of that time.
+//!    what its workers wait for (tokens of a rate, the end of a pause, an earlier record), if that costs as much as one more
+//!    worker for every four would bring; otherwise what they do most of that time.
 //! 3. If no stage is saturated, but one is without input while the source is backpressured, the two wait for each other in
 //!    turn: the buffer between them is used up before the next request is answered.
 //!
@@ -317,6 +318,8 @@ const LEAST_WALL: Duration = Duration::from_millis(200);
 const LEAST_CLAIMS: u64 = 5;
 /// From this share of the time on, a state is worth naming.
 const NOTABLE: f64 = 0.05;
+/// A wait of this share costs a stage as much as one more worker for every four would bring.
+const WORTH_A_WORKER: f64 = 0.2;
 /// A stage above this share is saturated without doubt.
 const SATURATED: f64 = 0.9;
 
@@ -363,22 +366,27 @@ fn not_enough() -> Verdict {
     }
 }
 
-/// The state in which a saturated stage spends most of its time, as a limit.
+/// What limits a saturated stage: what its workers wait for, if that is worth naming, else what they do most of the time.
 fn why(stage: &StageReport) -> Limit {
-    let by_state = [
+    let most = |limits: &[(State, Limit)]| {
+        let most = limits.iter().max_by_key(|(state, _)| stage.times.of(*state));
+        most.map_or((0.0, Limit::NotEnoughData), |(state, limit)| {
+            (stage.times.share(*state), *limit)
+        })
+    };
+    let serves = [
         (State::Busy, Limit::OwnWork),
         (State::InCall, Limit::Concurrency),
-        (State::Limited, Limit::Rate),
-        (State::Paused, Limit::Pause),
-        (State::Reordering, Limit::Order),
         (State::Committing, Limit::Commit),
     ];
-    let most = by_state.iter().max_by_key(|(state, _)| stage.times.of(*state));
-    match (stage.kind, most.map(|(_, limit)| *limit)) {
-        (StageKind::Source, _) => Limit::Source,
-        (StageKind::Sink, Some(Limit::OwnWork | Limit::Commit)) => Limit::Commit,
-        (_, Some(limit)) => limit,
-        (_, None) => Limit::NotEnoughData,
+    let waits = [(State::Paused, Limit::Pause), (State::Reordering, Limit::Order)];
+    match (stage.kind, most(&serves).1, most(&waits)) {
+        (StageKind::Source, ..) => Limit::Source,
+        // Workers that wait for tokens at all are too many for their rate: more of them would bring nothing.
+        _ if stage.times.share(State::Limited) >= NOTABLE => Limit::Rate,
+        (_, _, (share, limit)) if share >= WORTH_A_WORKER => limit,
+        (StageKind::Sink, ..) => Limit::Commit,
+        (_, serves, _) => serves,
     }
 }
 
@@ -402,6 +410,9 @@ fn describe(stage: &StageReport, limit: Limit) -> String {
             number(stage.rate.unwrap_or(0.0)),
             percent(State::Limited)
         ),
+        Limit::Pause if stage.kind == StageKind::Sink => {
+            format!("paused after errors of the target {}", percent(State::Paused))
+        }
         Limit::Pause => format!(
             "paused after errors {}; {} calls were to be made again",
             percent(State::Paused),
@@ -454,10 +465,10 @@ fn list(names: &[String]) -> String {
     }
 }
 
-/// What all stages could do if `index` had that many workers.
-fn throughput(report: &Report, index: usize, workers: usize) -> f64 {
+/// What all stages could do together if `index` could do `then` records a second.
+fn throughput(report: &Report, index: usize, then: f64) -> f64 {
     let of = |(other, stage): (usize, &StageReport)| {
-        stage.capacity(if other == index { workers } else { stage.workers })
+        if other == index { then } else { stage.capacity(stage.workers) }
     };
     report.stages.iter().enumerate().map(of).fold(f64::INFINITY, f64::min)
 }
@@ -466,12 +477,13 @@ impl Verdict {
     /// Records a second that `report`'s run would do with `workers` in the stage called `name`.
     pub fn predict(report: &Report, name: &str, workers: usize) -> Option<f64> {
         let index = report.stages.iter().position(|stage| stage.name == name)?;
-        Some(throughput(report, index, workers))
+        Some(throughput(report, index, report.stages[index].capacity(workers)))
     }
 }
 
 fn advice(report: &Report, index: usize, limit: Limit) -> (Option<String>, Option<f64>) {
     let stage = &report.stages[index];
+    let without_waits = throughput(report, index, stage.capacity(stage.workers));
     match limit {
         Limit::Concurrency | Limit::OwnWork => {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -483,7 +495,7 @@ fn advice(report: &Report, index: usize, limit: Limit) -> (Option<String>, Optio
                 return (Some(words), None);
             }
             let more = stage.workers + stage.workers.div_ceil(4);
-            let brings = throughput(report, index, more);
+            let brings = throughput(report, index, stage.capacity(more));
             let words = format!(
                 "--workers {}={more}, about {}/s, if the service has room",
                 stage.name,
@@ -492,23 +504,38 @@ fn advice(report: &Report, index: usize, limit: Limit) -> (Option<String>, Optio
             (Some(words), Some(brings))
         }
         Limit::Rate => {
-            let brings = StageReport { rate: None, ..stage.clone() }.capacity(stage.workers);
+            let unlimited = StageReport { rate: None, ..stage.clone() }.capacity(stage.workers);
+            let brings = throughput(report, index, unlimited);
             let words = format!(
-                "a higher --rate for {}; its workers could do {}/s",
+                "a higher --rate for {}; without one about {}/s",
                 stage.name,
                 number(brings)
             );
             (Some(words), Some(brings))
         }
-        Limit::Pause => (
-            Some(format!(
-                "look at the service behind {}; it failed {} calls",
-                stage.name, stage.retried
-            )),
-            None,
-        ),
+        Limit::Pause if stage.kind == StageKind::Sink => {
+            let words = format!(
+                "look at the target: it was busy or down; without these waits about {}/s",
+                number(without_waits)
+            );
+            (Some(words), Some(without_waits))
+        }
+        Limit::Pause => {
+            let words = format!(
+                "look at the service behind {}; it failed {} calls; without these waits about {}/s",
+                stage.name,
+                stage.retried,
+                number(without_waits)
+            );
+            (Some(words), Some(without_waits))
+        }
         Limit::Order => {
-            (Some(format!("a larger reorder for {}, or unordered output", stage.name)), None)
+            let words = format!(
+                "a larger reorder for {}, or unordered output; about {}/s",
+                stage.name,
+                number(without_waits)
+            );
+            (Some(words), Some(without_waits))
         }
         Limit::Commit => {
             (Some("a faster disk for the target, or a larger --batch-size".into()), None)

@@ -23,6 +23,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::batch::Batch;
 use crate::call::{CallBatch, One, Place, Pool, Retry, place};
+use crate::clock::Moment;
 use crate::link::{Gauge, Link, Share};
 use crate::meter::{Meter, State};
 use crate::order::Sorter;
@@ -393,15 +394,30 @@ impl Retire {
 
 /// Tells when the run is to stop: nothing new is begun, what is in flight settles.
 #[derive(Clone)]
-pub(crate) struct Stop(pub(crate) watch::Receiver<bool>);
+pub(crate) struct Stop(pub(crate) watch::Receiver<Option<Moment>>);
 
 impl Stop {
     pub(crate) async fn stopping(&mut self) {
-        if self.0.wait_for(|stopping| *stopping).await.is_err() {
+        self.stopped_at().await;
+    }
+
+    /// Waits for a stop after which `due` is too late.
+    pub(crate) async fn is_too_late(&mut self, due: Moment) {
+        if due <= self.stopped_at().await.plus(SETTLE_FOR) {
             std::future::pending::<()>().await;
         }
     }
+
+    async fn stopped_at(&mut self) -> Moment {
+        match self.0.wait_for(Option::is_some).await.map(|at| *at) {
+            Ok(Some(at)) => at,
+            _ => std::future::pending().await,
+        }
+    }
 }
+
+/// How long after a stop tokens of a rate are still waited for.
+const SETTLE_FOR: Duration = Duration::from_secs(10);
 
 /// What is known of a stage while it runs, shared by its workers and its readers.
 pub struct StageInfo {

@@ -301,3 +301,31 @@ async fn a_stage_that_only_hands_on_buffers_and_changes_nothing() {
     assert!(wait.most.records <= 100, "{:?}", wait.most);
     assert_eq!((outcome.tally.stored, outcome.tally.filtered), (500, 500));
 }
+
+#[tokio::test(start_paused = true)]
+async fn claims_that_lie_across_hand_overs_leave_the_sink_its_checkpoints() {
+    // Hand-overs of 5 come out of `first` one record at a time; `second` claims them by twos and threes, so that most ends of
+    // hand-overs lie within a claim. The sink has room for 40: without checkpoints in between it could never commit.
+    for claim in [2, 3, 7] {
+        let mut feed = Feed::of(1_000);
+        feed.most = 5;
+        let (seen, sink) = (feed.seen.clone(), Strict::new());
+        let first = Scorer::default();
+        let second = Scorer { takes: Duration::from_millis(1), ..Scorer::default() };
+        let run = Pipeline::new("p")
+            .source(feed)
+            .stage("first", call(first).buffer(30).request(5))
+            .stage("second", call(second).claim(claim).buffer(30).request(5))
+            .sink("store", sink.clone())
+            .grouping(Grouping { records: Records(10), ..Grouping::default() })
+            .start(Options {
+                buffer: [("store".into(), Buffer::Records(Records(40)))].into(),
+                ..Options::default()
+            })
+            .unwrap();
+        let outcome = finish(run, &seen).await;
+        assert!(matches!(outcome.end, End::Complete), "{:?}", outcome.end);
+        let groups: Vec<_> = sink.groups.lock().unwrap().iter().map(|g| g.records).collect();
+        assert!(groups.iter().all(|records| *records <= 10), "{groups:?}");
+    }
+}

@@ -653,22 +653,30 @@ async fn what_earlier_attempts_tried_is_kept_until_it_is_committed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stop_does_not_wait_for_tokens_of_a_rate() {
-    let (feed, service) = (Feed::of(1_000), Service::new(|n, _, _| Ok(n)));
-    let seen = feed.seen.clone();
-    let run = Pipeline::new("p")
-        .source(feed)
-        .stage("ask", call_batch(service).workers(4).rate(1.0))
-        .sink("store", Strict::new())
-        .start(Options { batch: Records(1), ..Options::default() })
-        .unwrap();
-    let control = run.control();
-    tokio::spawn(async move {
-        sleep(10 * SECOND).await;
-        control.stop();
-    });
-    let outcome = finish(run, &seen).await;
-    assert!(matches!(outcome.end, End::Stopped), "{:?}", outcome.end);
-    assert!(outcome.report.wall < 11 * SECOND, "{:?}", outcome.report.wall);
-    assert!(outcome.tally.stored >= 10, "what was answered is committed: {:?}", outcome.tally);
+async fn stop_waits_for_tokens_of_a_rate_but_not_for_long() {
+    // 2,000 are in flight when it is stopped after ten seconds: at 1,000 a second they settle, at one a second ten of them do.
+    for (rate, left) in [(1_000.0, false), (1.0, true)] {
+        let (feed, service) = (Feed::of(100_000), Service::new(|n, _, _| Ok(n)));
+        let seen = feed.seen.clone();
+        let run = Pipeline::new("p")
+            .source(feed)
+            .stage("ask", call_batch(service).workers(4).rate(rate))
+            .sink("store", Strict::new())
+            .start(Options { batch: Records(1), ..Options::default() })
+            .unwrap();
+        let control = run.control();
+        tokio::spawn(async move {
+            sleep(10 * SECOND).await;
+            control.stop();
+        });
+        let outcome = finish(run, &seen).await;
+        assert!(matches!(outcome.end, End::Stopped), "{:?}", outcome.end);
+        let (wall, stored) = (outcome.report.wall, outcome.tally.stored);
+        assert_eq!(stored < seen.handed_out().records, left, "{stored}");
+        assert!(wall > 11 * SECOND && wall < 21 * SECOND, "{wall:?}");
+        assert!(
+            stored as f64 >= 19.0 * rate.min(550.0),
+            "what was answered is committed: {stored}"
+        );
+    }
 }

@@ -9,4 +9,5 @@ mod refusals;
 mod story;
 mod streams;
 mod support;
+mod truth;
 mod types;

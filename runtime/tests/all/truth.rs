@@ -1,0 +1,256 @@
+//! Whether the report is true: pipelines of any speeds, whose bottleneck is known beforehand.
+
+use std::time::Duration;
+
+use gegendruck::{
+    Call, Committed, End, Failure, Group, Grouping, Item, Limit, Options, Pipeline, Records,
+    Report, Sink, SinkContext, SinkError, Verdict, call,
+};
+use proptest::prelude::*;
+use tokio::time::sleep;
+
+use crate::support::{Feed, Strict, finish, near};
+
+const RECORDS: u64 = 6_000;
+const BATCH: u64 = 50;
+
+/// Takes so long for a record, more for some and less for others.
+struct Takes {
+    mean: Duration,
+    uneven: bool,
+}
+
+impl Call<u64> for Takes {
+    type Out = u64;
+    async fn call(&self, record: &Item<u64>) -> Result<u64, Failure> {
+        let millis = self.mean.as_millis() as u64;
+        // One after the other a millisecond more and a millisecond less.
+        let off = if !self.uneven { 1 } else { 2 * (record.value % 2) };
+        sleep(Duration::from_millis(millis + off - 1)).await;
+        Ok(record.value)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Called {
+    workers: usize,
+    millis: u64,
+    ordered: bool,
+    claim: usize,
+    /// Records a second that it may call for.
+    rate: Option<f64>,
+}
+
+impl Called {
+    /// Records a second that its workers could do.
+    fn workers_do(&self) -> f64 {
+        1_000.0 * self.workers as f64 / self.millis as f64
+    }
+
+    /// Records a second, and by what it is limited.
+    fn capacity(&self) -> (f64, Limit) {
+        match self.rate {
+            Some(rate) if rate < self.workers_do() => (rate, Limit::Rate),
+            _ => (self.workers_do(), Limit::Concurrency),
+        }
+    }
+
+    fn is_clearly_limited(&self) -> bool {
+        self.rate.is_none_or(|rate| {
+            let ratio = rate / self.workers_do();
+            !(1.0 / 1.3..1.3).contains(&ratio)
+        })
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Speeds {
+    /// Milliseconds for a hand-over of 50 records.
+    reading: u64,
+    first: Called,
+    second: Called,
+    /// Microseconds for a record in a transaction.
+    storing: u64,
+}
+
+impl Speeds {
+    /// The stages with what each could do alone, in records a second, and how it would be limited; the slowest first.
+    fn by_capacity(&self) -> Vec<(&'static str, f64, Limit)> {
+        let (first, second) = (self.first.capacity(), self.second.capacity());
+        let mut stages = vec![
+            ("read", 1_000.0 * BATCH as f64 / self.reading as f64, Limit::Source),
+            ("first", first.0, first.1),
+            ("second", second.0, second.1),
+            ("store", 1e6 / self.storing as f64, Limit::Commit),
+        ];
+        stages.sort_by(|a, b| a.1.total_cmp(&b.1));
+        stages
+    }
+
+    fn one_is_clearly_the_slowest(&self) -> bool {
+        let stages = self.by_capacity();
+        let clear = self.first.is_clearly_limited() && self.second.is_clearly_limited();
+        clear && stages[0].1 * 1.3 < stages[1].1
+    }
+
+    async fn run(&self) -> Report {
+        let mut feed = Feed::of(RECORDS);
+        feed.takes = Duration::from_millis(self.reading);
+        let seen = feed.seen.clone();
+        let stage = |called: &Called| {
+            let takes = Takes {
+                mean: Duration::from_millis(called.millis),
+                uneven: !called.ordered && called.claim == 1,
+            };
+            let stage = call(takes).workers(called.workers).claim(called.claim);
+            // Room for requests, and for claims of one to three records to overtake each other: it is the speeds that count.
+            let stage = stage.buffer(1_000).request(100);
+            let stage = match called.rate {
+                Some(rate) => stage.rate(rate),
+                None => stage,
+            };
+            if called.ordered { stage.ordered(10 * called.workers) } else { stage }
+        };
+        let run = Pipeline::new("p")
+            .source(feed)
+            .stage("first", stage(&self.first))
+            .stage("second", stage(&self.second))
+            .sink("store", Strict::taking(Duration::from_micros(self.storing)))
+            .grouping(Grouping { records: Records(BATCH), ..Grouping::default() })
+            .start(Options { batch: Records(BATCH), ..Options::default() })
+            .unwrap();
+        let outcome = finish(run, &seen).await;
+        assert!(matches!(outcome.end, End::Complete), "{:?}", outcome.end);
+        outcome.report
+    }
+}
+
+fn called() -> impl Strategy<Value = Called> {
+    let rate = prop::option::of((20..=2_000_u32).prop_map(f64::from));
+    (1..=6_usize, 1..=20_u64, any::<bool>(), 1..=3_usize, rate).prop_map(
+        |(workers, millis, ordered, claim, rate)| Called { workers, millis, ordered, claim, rate },
+    )
+}
+
+fn speeds() -> impl Strategy<Value = Speeds> {
+    (1..=400_u64, called(), called(), 20..=8_000_u64)
+        .prop_map(|(reading, first, second, storing)| Speeds { reading, first, second, storing })
+        .prop_filter("one stage is clearly the slowest", Speeds::one_is_clearly_the_slowest)
+}
+
+async fn is_true(speeds: Speeds) {
+    let report = speeds.run().await;
+    let verdict = report.verdict();
+    let (slowest, capacity, limit) = speeds.by_capacity()[0];
+    assert_eq!(verdict.stage.as_deref(), Some(slowest), "{speeds:?}\n{report}");
+    assert_eq!(verdict.limit, limit, "{speeds:?}\n{report}");
+    near(RECORDS as f64 / report.wall.as_secs_f64(), capacity, 5.0);
+
+    let mut more = speeds.clone();
+    let stage = match slowest {
+        "first" => &mut more.first,
+        "second" => &mut more.second,
+        _ => return,
+    };
+    let foreseen = match limit {
+        Limit::Rate => {
+            stage.rate = None;
+            verdict.would_bring.expect("it says what no rate would bring")
+        }
+        _ => {
+            stage.workers *= 2;
+            Verdict::predict(&report, slowest, stage.workers).expect("it is one of its stages")
+        }
+    };
+    let then = RECORDS as f64 / more.run().await.wall.as_secs_f64();
+    // Two that are about as fast wait for each other now and then: together they are slower than either.
+    near(foreseen, then, if more.one_is_clearly_the_slowest() { 5.0 } else { 20.0 });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn slowest_stage_is_named_and_what_twice_its_workers_or_no_rate_bring_is_foreseen(speeds in speeds()) {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.unwrap().block_on(is_true(speeds));
+    }
+}
+
+/// Every fourth record takes 20 ms, the others one.
+struct Uneven;
+
+impl Call<u64> for Uneven {
+    type Out = u64;
+    async fn call(&self, record: &Item<u64>) -> Result<u64, Failure> {
+        sleep(Duration::from_millis(if record.value % 4 == 0 { 20 } else { 1 })).await;
+        Ok(record.value)
+    }
+}
+
+async fn in_order(reorder: usize) -> Report {
+    let feed = Feed::of(RECORDS);
+    let seen = feed.seen.clone();
+    let run = Pipeline::new("p")
+        .source(feed)
+        .stage("score", call(Uneven).workers(4).ordered(reorder))
+        .sink("store", Strict::new())
+        .start(Options::default())
+        .unwrap();
+    finish(run, &seen).await.report
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_for_earlier_records_are_named_and_what_more_places_bring_is_foreseen() {
+    let report = in_order(4).await;
+    let verdict = report.verdict();
+    assert_eq!(
+        (verdict.stage.as_deref(), verdict.limit),
+        (Some("score"), Limit::Order),
+        "{report}"
+    );
+    let words = &verdict.words;
+    assert!(words.starts_with("score, waits for earlier records "), "{words}");
+    let then = in_order(400).await;
+    let does = RECORDS as f64 / then.wall.as_secs_f64();
+    near(verdict.would_bring.expect("it says what that brings"), does, 5.0);
+    assert_eq!(then.verdict().limit, Limit::Concurrency, "{then}");
+}
+
+/// Waits so long before each transaction, as for a target that is busy.
+struct Busy(Strict<u64>);
+
+impl Sink<u64> for Busy {
+    async fn commit(
+        &mut self,
+        group: Group<u64>,
+        context: &SinkContext,
+    ) -> Result<Committed, SinkError> {
+        context.paused(sleep(Duration::from_millis(300))).await;
+        self.0.commit(group, context).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn target_that_is_busy_is_named_as_what_holds_up_the_sink() {
+    let feed = Feed::of(RECORDS);
+    let seen = feed.seen.clone();
+    let run = Pipeline::new("p")
+        .source(feed)
+        .map("validate", |n| n)
+        .sink("store", Busy(Strict::taking(Duration::from_micros(500))))
+        .grouping(Grouping { records: Records(600), ..Grouping::default() })
+        .start(Options { batch: Records(BATCH), ..Options::default() })
+        .unwrap();
+    let report = finish(run, &seen).await.report;
+    let verdict = report.verdict();
+    assert_eq!((verdict.stage.as_deref(), verdict.limit), (Some("store"), Limit::Pause));
+    let words = verdict.words;
+    assert!(
+        words.starts_with("store, paused after errors of the target 50 % of the time"),
+        "{words}"
+    );
+    let step = "look at the target: it was busy or down; without these waits about 2,000/s";
+    assert_eq!(verdict.next_step.as_deref(), Some(step));
+}
