@@ -306,12 +306,12 @@ impl<S: Send + 'static> Runnable<S> {
         let clock = Clock::start();
         let (stop, stopping) = watch::channel(None);
         let commits = Arc::new(Mutex::new(CommitState::default()));
+        let mut settings: BTreeMap<_, _> =
+            plan.stages.iter().map(|stage| (stage.name.clone(), stage.settings.clone())).collect();
+        // What a source would hand out at a time if every buffer had room for it.
+        settings.get_mut("read").expect("there is a source").request = options.batch;
         let mut wiring = Wiring {
-            settings: plan
-                .stages
-                .iter()
-                .map(|stage| (stage.name.clone(), stage.settings.clone()))
-                .collect(),
+            settings,
             clock,
             stop: Stop(stopping),
             on_event: options.on_event.clone(),
@@ -399,10 +399,10 @@ fn with_options(stages: &[Planned], options: &Options) -> Result<Vec<Planned>, B
     }
     for (name, &buffer) in &options.buffer {
         let stage = find(&stages, name)?;
-        stages[stage].settings.buffer = buffer;
-        if !options.request.contains_key(name) {
-            let request = &mut stages[stage].settings.request;
-            *request = Records(request.0.min((buffer.most().0 / 4).max(1)));
+        let settings = &mut stages[stage].settings;
+        let before = std::mem::replace(&mut settings.buffer, buffer).most();
+        if buffer.most() < before && !options.request.contains_key(name) {
+            settings.request = Records(settings.request.0.min((buffer.most().0 / 4).max(1)));
         }
     }
     for (name, &claim) in &options.claim {

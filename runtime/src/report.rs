@@ -82,7 +82,7 @@ pub struct StageReport {
     pub most: Amount,
     /// Most that may be.
     pub buffer: Amount,
-    /// The size of its requests.
+    /// The size of its requests; of a source, most records of one hand-over if there is room for them.
     pub request: u64,
     /// Age of the oldest record that waits to be claimed.
     pub oldest: Option<Duration>,
@@ -538,14 +538,16 @@ fn advice(report: &Report, index: usize, limit: Limit) -> (Option<String>, Optio
             (Some(words), Some(without_waits))
         }
         Limit::Commit => {
-            (Some("a faster disk for the target, or a larger --batch-size".into()), None)
+            let could = number(throughput(report, index, f64::INFINITY));
+            let words = format!(
+                "a faster disk for the target, or a larger --batch-size; the stages before it could do {could}/s"
+            );
+            (Some(words), None)
         }
-        Limit::Source => (
-            Some(
-                "a faster disk or network for the input; nothing behind it is short of time".into(),
-            ),
-            None,
-        ),
+        Limit::Source => {
+            let could = throughput(report, index, f64::INFINITY);
+            (Some(faster_source(&report.stages, could)), None)
+        }
         Limit::Buffer | Limit::NotEnoughData => (None, None),
     }
 }
@@ -563,9 +565,14 @@ fn starved(report: &Report, margin: f64) -> Option<Verdict> {
     if blocked < NOTABLE || starved < NOTABLE || stage.most.records < stage.buffer.records / 2 {
         return None;
     }
-    let brings = stage.capacity(stage.workers).min(source.capacity(1));
+    let (alone, reads) = (stage.capacity(stage.workers), source.capacity(1));
+    let brings = alone.min(reads);
+    // A source that takes as long for a little as for much does more with more room.
+    let about = if reads < alone { "at least" } else { "about" };
     let latency = source.times.serving().as_secs_f64() / source.claims.max(1) as f64;
-    let needed = stage.request as f64 + brings * latency;
+    // What is asked for, what is done until it comes, and what is in the workers' hands meanwhile.
+    let in_hand = stage.workers as f64 * stage.records as f64 / stage.claims.max(1) as f64;
+    let needed = stage.request as f64 + brings * latency + in_hand;
     let buffer = (needed / stage.request as f64).ceil().max(2.0) as u64 * stage.request;
     let words = format!(
         "the buffer of {name}: without input {:.0} % of the time although {} is backpressured {:.0} %. \
@@ -583,9 +590,33 @@ fn starved(report: &Report, margin: f64) -> Option<Verdict> {
         limit: Limit::Buffer,
         margin,
         words,
-        next_step: Some(format!("--buffer {}={buffer}, about {}/s", stage.name, number(brings))),
+        next_step: Some(format!("--buffer {}={buffer}, {about} {}/s", stage.name, number(brings))),
         would_bring: Some(brings),
     })
+}
+
+/// What would help a source that reads all the time, if the stages behind it could do so many records a second.
+fn faster_source(stages: &[StageReport], could: f64) -> String {
+    let (source, rest) = stages.split_first().expect("a pipeline has a source");
+    let faster = format!(
+        "a faster disk or network for the input; the stages behind it could do {}/s",
+        number(could)
+    );
+    let at_a_time = source.records / source.claims.max(1);
+    let room = 2 * source.request;
+    let small = |stage: &&StageReport| {
+        stage.buffer.records < room
+            && 4 * at_a_time < 3 * source.request
+            && could > (1.0 + WORTH_A_WORKER) * source.per_second
+    };
+    match rest.iter().min_by_key(|stage| stage.buffer.records).filter(small) {
+        Some(stage) => format!(
+            "--buffer {}={room}, if a read takes as long for a little as for much: it is asked for {at_a_time} records at a time \
+             on average; otherwise {faster}",
+            stage.name
+        ),
+        None => faster,
+    }
 }
 
 /// A number for a reader: thousands separated, no decimals from ten on.

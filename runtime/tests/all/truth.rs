@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use gegendruck::{
-    Call, Committed, End, Failure, Group, Grouping, Item, Limit, Options, Pipeline, Records,
-    Report, Sink, SinkContext, SinkError, Verdict, call,
+    Buffer, Call, Committed, End, Failure, Group, Grouping, Item, Limit, Options, Pipeline,
+    Records, Report, Sink, SinkContext, SinkError, Verdict, call,
 };
 use proptest::prelude::*;
 use tokio::time::sleep;
@@ -184,7 +184,7 @@ struct Uneven;
 impl Call<u64> for Uneven {
     type Out = u64;
     async fn call(&self, record: &Item<u64>) -> Result<u64, Failure> {
-        sleep(Duration::from_millis(if record.value % 4 == 0 { 20 } else { 1 })).await;
+        sleep(Duration::from_millis(if record.value.is_multiple_of(4) { 20 } else { 1 })).await;
         Ok(record.value)
     }
 }
@@ -253,4 +253,87 @@ async fn target_that_is_busy_is_named_as_what_holds_up_the_sink() {
     );
     let step = "look at the target: it was busy or down; without these waits about 2,000/s";
     assert_eq!(verdict.next_step.as_deref(), Some(step));
+}
+
+/// A small buffer before a stage, and a source that takes as long for a little as for much.
+#[derive(Clone, Debug)]
+struct Small {
+    reading: u64,
+    workers: usize,
+    millis: u64,
+    buffer: u64,
+    request: u64,
+}
+
+impl Small {
+    async fn run(&self, buffer: Option<u64>) -> Report {
+        let mut feed = Feed::of(RECORDS);
+        feed.takes = Duration::from_millis(self.reading);
+        let seen = feed.seen.clone();
+        let takes = Takes { mean: Duration::from_millis(self.millis), uneven: true };
+        let score = call(takes).workers(self.workers).buffer(self.buffer).request(self.request);
+        let buffers = buffer.map(|n| ("score".to_string(), Buffer::Records(Records(n))));
+        let run = Pipeline::new("p")
+            .source(feed)
+            .stage("score", score)
+            .sink("store", Strict::new())
+            .start(Options { buffer: buffers.into_iter().collect(), ..Options::default() })
+            .unwrap();
+        let outcome = finish(run, &seen).await;
+        assert!(matches!(outcome.end, End::Complete), "{:?}", outcome.end);
+        outcome.report
+    }
+}
+
+fn small() -> impl Strategy<Value = Small> {
+    (1..=40_u64, 1..=8_usize, 1..=5_u64, 20..=400_u64, 1..=100_u64)
+        .prop_map(|(reading, workers, millis, buffer, percent)| Small {
+            reading,
+            workers,
+            millis,
+            buffer,
+            request: (buffer * percent / 100).max(1),
+        })
+        .prop_filter("a place for each worker", |small| small.workers as u64 <= small.buffer)
+}
+
+async fn helps(small: Small) {
+    let report = small.run(None).await;
+    let does = RECORDS as f64 / report.wall.as_secs_f64();
+    let could = 1_000.0 * small.workers as f64 / small.millis as f64;
+    let verdict = report.verdict();
+    let step = verdict.next_step.unwrap_or_default();
+    let wider = step.strip_prefix("--buffer score=").and_then(|rest| rest.split(',').next());
+    let then = match wider {
+        None => {
+            assert!(
+                does > 0.7 * could,
+                "{does} of {could} a second, and no buffer is named: {small:?}\n{report}"
+            );
+            return;
+        }
+        Some(buffer) => small.run(buffer.parse().ok()).await,
+    };
+    let then = RECORDS as f64 / then.wall.as_secs_f64();
+    match (verdict.limit, verdict.would_bring) {
+        (Limit::Buffer, Some(brings)) if step.contains("at least") => {
+            assert!(then > 0.95 * brings, "{then} for {brings}: {small:?}\n{report}");
+        }
+        (Limit::Buffer, Some(brings)) => near(brings, then, 10.0),
+        (limit, _) => {
+            assert_eq!(limit, Limit::Source);
+            assert!(then > 1.05 * does, "{then} after {does}: {small:?}\n{report}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn larger_buffer_that_is_advised_brings_what_is_said(small in small()) {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.unwrap().block_on(helps(small));
+    }
 }
