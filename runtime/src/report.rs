@@ -606,14 +606,15 @@ fn faster_source(stages: &[StageReport], could: f64) -> String {
     let room = 2 * source.request;
     let small = |stage: &&StageReport| {
         stage.buffer.records < room
+            && stage.request <= source.request
             && 4 * at_a_time < 3 * source.request
             && could > (1.0 + WORTH_A_WORKER) * source.per_second
     };
     match rest.iter().min_by_key(|stage| stage.buffer.records).filter(small) {
-        Some(stage) => format!(
-            "--buffer {}={room}, if a read takes as long for a little as for much: it is asked for {at_a_time} records at a time \
-             on average; otherwise {faster}",
-            stage.name
+        Some(StageReport { name, .. }) => format!(
+            "--buffer {name}={room} --request {name}={}, if a read takes as long for a little as for much: it is asked for \
+             {at_a_time} records at a time on average; otherwise {faster}",
+            source.request
         ),
         None => faster,
     }

@@ -301,6 +301,21 @@ fn spin(at_least: Duration) -> Duration {
 
 #[tokio::test]
 async fn work_is_busy_and_answers_from_outside_are_in_call() {
+    // On a real clock a thread may lose its core between the script's look at the clock and the meter's; a fault would show in
+    // every try.
+    let mut tries = Vec::new();
+    while tries.len() < 10 {
+        let off = farthest_off().await;
+        if off <= 2.0 {
+            return;
+        }
+        tries.push(off);
+    }
+    panic!("percent off: {tries:?}");
+}
+
+/// By how many percent the state that is farthest off differs from what the script measured.
+async fn farthest_off() -> f64 {
     let (worked, waited) =
         (Arc::new(Mutex::new(Duration::ZERO)), Arc::new(Mutex::new(Duration::ZERO)));
     let (mapped, work, wait) =
@@ -335,7 +350,15 @@ async fn work_is_busy_and_answers_from_outside_are_in_call() {
         .unwrap();
     let outcome: Outcome<_> = finish(run, &seen).await;
     let spent = |stage, state| outcome.report.stage(stage).unwrap().times.of(state).as_secs_f64();
-    near(spent("check", State::Busy), mapped.lock().unwrap().as_secs_f64(), 2.0);
-    near(spent("score", State::Busy), worked.lock().unwrap().as_secs_f64(), 2.0);
-    near(spent("score", State::InCall), waited.lock().unwrap().as_secs_f64(), 2.0);
+    [
+        ("check", State::Busy, mapped),
+        ("score", State::Busy, worked),
+        ("score", State::InCall, waited),
+    ]
+    .into_iter()
+    .map(|(stage, state, measured)| {
+        let expected = measured.lock().unwrap().as_secs_f64();
+        100.0 * (spent(stage, state) - expected).abs() / expected
+    })
+    .fold(0.0, f64::max)
 }
