@@ -12,11 +12,14 @@
 //! - The number of an attempt is the epoch of its run while it is the one that may write.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use gegendruck::{Position, Report};
-use sqlx::sqlite::SqliteConnection;
+use gegendruck::{Position, Report, Tried, Tries};
+use sqlx::Row;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
 use crate::ledger::{count, int, position};
+use crate::query::wrong;
 use crate::schema::NOW;
 use crate::{
     GoOn, InputFile, Ledger, LedgerError, PipelineIdentity, Process, ResumePoint, RunState, Ticket,
@@ -110,12 +113,18 @@ impl Ledger {
 
     /// Goes on with a run that ended before it was complete. From here on no earlier attempt can write.
     ///
+    /// Gives its records that earlier attempts of the run have tried and not settled, too. Their positions have no byte and no line.
+    ///
     /// # Errors
     /// The ledger cannot be written, or the run is complete by now.
     ///
     /// # Cancel safety
     /// Dropped, the run was taken over or not; either way it can be gone on with.
-    pub async fn go_on(&mut self, run: &GoOn, attempt: &Attempt) -> Result<Ticket, LedgerError> {
+    pub async fn go_on(
+        &mut self,
+        run: &GoOn,
+        attempt: &Attempt,
+    ) -> Result<(Ticket, Vec<Tried>), LedgerError> {
         let failed = self.failed("going on with a run");
         let unknown = LedgerError::UnknownRun { run: run.run.clone() };
         let mut connection = self.transaction().await?;
@@ -143,12 +152,20 @@ impl Ledger {
                 .await
                 .map_err(&failed)?;
         }
+        let tried = read_tried(&mut connection, &run.run).await.map_err(&failed)?;
         self.commit(connection).await?;
-        Ok(self.ticket(run.run.clone(), epoch))
+        Ok((self.ticket(run.run.clone(), epoch), tried))
     }
 
     fn ticket(&self, run: String, epoch: i64) -> Ticket {
         Ticket { run, epoch, path: Arc::from(self.target().path()) }
+    }
+
+    /// A transaction of an attempt that was not taken over.
+    async fn transaction_of(&mut self, ticket: &Ticket) -> Result<SqliteConnection, LedgerError> {
+        let mut connection = self.transaction().await?;
+        ticket.check(&mut connection).await?;
+        Ok(connection)
     }
 
     /// Says that this attempt is alive.
@@ -160,8 +177,7 @@ impl Ledger {
     /// Dropped, it was said or not.
     pub async fn heartbeat(&mut self, ticket: &Ticket) -> Result<(), LedgerError> {
         let failed = self.failed("writing a heartbeat");
-        let mut connection = self.transaction().await?;
-        ticket.check(&mut connection).await?;
+        let mut connection = self.transaction_of(ticket).await?;
         let update = format!(
             "UPDATE gegendruck_attempts SET heartbeat = {NOW} WHERE run = ? AND attempt = ?"
         );
@@ -191,8 +207,7 @@ impl Ledger {
         exit_code: i32,
     ) -> Result<(), LedgerError> {
         let failed = self.failed("ending an attempt");
-        let mut connection = self.transaction().await?;
-        ticket.check(&mut connection).await?;
+        let mut connection = self.transaction_of(ticket).await?;
         sqlx::query(
             "UPDATE gegendruck_runs SET state = ?, exit_code = ? WHERE run = ? AND state <> 'complete'",
         )
@@ -247,8 +262,7 @@ impl Ledger {
     /// Dropped, the mark is there or not.
     pub async fn mark(&mut self, ticket: &Ticket, at: Position) -> Result<u64, LedgerError> {
         let failed = self.failed("marking a record");
-        let mut connection = self.transaction().await?;
-        ticket.check(&mut connection).await?;
+        let mut connection = self.transaction_of(ticket).await?;
         let upsert = format!(
             "INSERT INTO gegendruck_marks (run, input, byte, record, line, starts, attempt, at) VALUES (?, ?, ?, ?, ?, 1, ?, {NOW}) \
              ON CONFLICT (run) DO UPDATE SET starts = CASE WHEN (input, byte) <> (excluded.input, excluded.byte) THEN 1 \
@@ -278,8 +292,7 @@ impl Ledger {
     /// Dropped, the mark is gone or not.
     pub async fn unmark(&mut self, ticket: &Ticket) -> Result<(), LedgerError> {
         let failed = self.failed("taking a mark away");
-        let mut connection = self.transaction().await?;
-        ticket.check(&mut connection).await?;
+        let mut connection = self.transaction_of(ticket).await?;
         sqlx::query("DELETE FROM gegendruck_marks WHERE run = ?")
             .bind(&ticket.run)
             .execute(&mut connection)
@@ -324,8 +337,7 @@ impl Ledger {
         let failed = self.failed("keeping a report");
         let text = serde_json::to_string(report)
             .map_err(|error| failed(sqlx::Error::Encode(error.into())))?;
-        let mut connection = self.transaction().await?;
-        ticket.check(&mut connection).await?;
+        let mut connection = self.transaction_of(ticket).await?;
         let upsert = format!(
             "INSERT INTO gegendruck_reports (run, attempt, at, report) VALUES (?, ?, {NOW}, ?) \
              ON CONFLICT (run, attempt) DO UPDATE SET at = excluded.at, report = excluded.report"
@@ -401,6 +413,38 @@ async fn insert_attempt(
         .execute(connection)
         .await?;
     Ok(())
+}
+
+async fn read_tried(
+    connection: &mut SqliteConnection,
+    run: &str,
+) -> Result<Vec<Tried>, sqlx::Error> {
+    let rows = sqlx::query(
+        "SELECT input, 0 AS byte, record, 0 AS line, stage, attempts, first_tried, last_tried FROM gegendruck_tried \
+         WHERE run = ? ORDER BY input, record, stage",
+    )
+    .bind(run)
+    .fetch_all(connection)
+    .await?;
+    rows.iter().map(tried).collect()
+}
+
+fn tried(row: &SqliteRow) -> Result<Tried, sqlx::Error> {
+    let time = |column| {
+        let text: String = row.try_get(column)?;
+        let time =
+            text.parse::<jiff::Timestamp>().map_err(|error| wrong(column, error.to_string()));
+        time.map(SystemTime::from)
+    };
+    Ok(Tried {
+        stage: row.try_get::<String, _>("stage")?.into(),
+        at: position(row, ["input", "byte", "record", "line"])?,
+        tries: Tries {
+            attempts: u32::try_from(count(row, "attempts")?).unwrap_or(u32::MAX),
+            first: time("first_tried")?,
+            last: time("last_tried")?,
+        },
+    })
 }
 
 /// Writes what is known of an input now, new or known before.

@@ -1,7 +1,7 @@
 //! The ledger's part of a sink's transaction. All of it runs on the sink's own connection, between its BEGIN and its COMMIT.
 //!
 //! ```text
-//! BEGIN --> fence --> rows (the sink's) --> write_rejects --> write_progress --> COMMIT
+//! BEGIN --> fence --> rows (the sink's) --> write_rejects --> write_tried --> write_progress --> COMMIT
 //! BEGIN --> fence --> finishing statements (the sink's) --> complete --> COMMIT
 //! ```
 //!
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use gegendruck::{Checkpoint, Filtered, Reject, Tally};
+use gegendruck::{Checkpoint, Filtered, Reject, Tally, Tried};
 use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
 
@@ -80,7 +80,7 @@ impl Ticket {
 
 /// What a transaction settles.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
+pub struct Settled<'a> {
     /// Verdicts of its records.
     pub tally: &'a Tally,
     /// Its records that were dropped on purpose.
@@ -120,7 +120,7 @@ pub async fn fence(connection: &mut SqliteConnection, ticket: &Ticket) -> Result
     Ok(commits.unsigned_abs())
 }
 
-/// How many commits the run has, and whether it is complete. Checks the fence.
+/// How many commits the run has. Checks the fence.
 ///
 /// # Errors
 /// The run was taken over, or the database failed.
@@ -130,15 +130,14 @@ pub async fn fence(connection: &mut SqliteConnection, ticket: &Ticket) -> Result
 pub async fn commits(
     connection: &mut SqliteConnection,
     ticket: &Ticket,
-) -> Result<(u64, bool), LedgerError> {
+) -> Result<u64, LedgerError> {
     ticket.check(connection).await?;
-    let (commits, state): (i64, String) =
-        sqlx::query_as("SELECT commits, state FROM gegendruck_runs WHERE run = ?")
-            .bind(&ticket.run)
-            .fetch_one(connection)
-            .await
-            .map_err(ticket.failed("reading the commits"))?;
-    Ok((commits.unsigned_abs(), state == "complete"))
+    let commits: i64 = sqlx::query_scalar("SELECT commits FROM gegendruck_runs WHERE run = ?")
+        .bind(&ticket.run)
+        .fetch_one(connection)
+        .await
+        .map_err(ticket.failed("reading the commits"))?;
+    Ok(commits.unsigned_abs())
 }
 
 /// Keeps dead letters.
@@ -180,6 +179,61 @@ pub async fn write_rejects(
     Ok(())
 }
 
+/// Keeps the attempts of records that failed in passing and are not settled, in place of those that were kept before.
+///
+/// # Errors
+/// The database failed.
+///
+/// # Cancel safety
+/// Part of a transaction: dropped, the transaction must be rolled back.
+pub async fn write_tried(
+    connection: &mut SqliteConnection,
+    ticket: &Ticket,
+    tried: &[Tried],
+) -> Result<(), LedgerError> {
+    let failed = ticket.failed("keeping attempts");
+    sqlx::query("DELETE FROM gegendruck_tried WHERE run = ?")
+        .bind(&ticket.run)
+        .execute(&mut *connection)
+        .await
+        .map_err(&failed)?;
+    for Tried { stage, at, tries } in tried {
+        sqlx::query(
+            "INSERT INTO gegendruck_tried (run, input, record, stage, attempts, first_tried, last_tried) \
+             VALUES (?, ?, ?, ?, ?, ?, ?)",
+        )
+        .bind(&ticket.run)
+        .bind(i64::from(at.input))
+        .bind(int(at.record))
+        .bind(stage.as_ref())
+        .bind(i64::from(tries.attempts))
+        .bind(time(tries.first))
+        .bind(time(tries.last))
+        .execute(&mut *connection)
+        .await
+        .map_err(&failed)?;
+    }
+    Ok(())
+}
+
+/// Whether attempts are kept of records that failed in passing.
+///
+/// # Errors
+/// The database failed.
+///
+/// # Cancel safety
+/// Only reads.
+pub async fn has_tried(
+    connection: &mut SqliteConnection,
+    ticket: &Ticket,
+) -> Result<bool, LedgerError> {
+    sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM gegendruck_tried WHERE run = ?)")
+        .bind(&ticket.run)
+        .fetch_one(connection)
+        .await
+        .map_err(ticket.failed("reading attempts"))
+}
+
 /// Moves the progress on, and adds to the counts.
 ///
 /// # Errors
@@ -190,10 +244,10 @@ pub async fn write_rejects(
 pub async fn write_progress(
     connection: &mut SqliteConnection,
     ticket: &Ticket,
-    progress: Progress<'_>,
+    settled: Settled<'_>,
 ) -> Result<(), LedgerError> {
     let failed = ticket.failed("writing progress");
-    for checkpoint in progress.checkpoints {
+    for checkpoint in settled.checkpoints {
         let Checkpoint { at, lines, .. } = checkpoint;
         let moved = sqlx::query(
             "UPDATE gegendruck_inputs SET byte = ?3, record = ?4, line = ?5, fingerprint = ?6, header_lines = ?7, \
@@ -214,12 +268,11 @@ pub async fn write_progress(
         .await
         .map_err(&failed)?;
         if moved.rows_affected() != 1 {
-            return Err(
-                ticket.unbalanced(format!("progress of input {} would go back to {at}", at.input))
-            );
+            return Err(ticket
+                .unbalanced(format!("the progress of input {} would go back to {at}", at.input)));
         }
     }
-    for (reason, records) in progress.filtered.iter() {
+    for (reason, records) in settled.filtered.iter() {
         sqlx::query(
             "INSERT INTO gegendruck_filtered (run, reason, records) VALUES (?, ?, ?) \
              ON CONFLICT (run, reason) DO UPDATE SET records = records + excluded.records",
@@ -231,7 +284,7 @@ pub async fn write_progress(
         .await
         .map_err(&failed)?;
     }
-    let tally = progress.tally;
+    let tally = settled.tally;
     let row = sqlx::query(
         "UPDATE gegendruck_runs SET read_records = read_records + ?, stored = stored + ?, updated = updated + ?, \
          rejected = rejected + ?, filtered = filtered + ?, duplicate = duplicate + ?, added = added + ? WHERE run = ? RETURNING read_records, \
@@ -243,7 +296,7 @@ pub async fn write_progress(
     .bind(int(tally.rejected))
     .bind(int(tally.filtered))
     .bind(int(tally.duplicate))
-    .bind(int(progress.added))
+    .bind(int(settled.added))
     .bind(&ticket.run)
     .fetch_one(connection)
     .await
@@ -252,8 +305,9 @@ pub async fn write_progress(
     let passed: Option<i64> = row.try_get("passed").map_err(&failed)?;
     if Some(read) != passed {
         let passed = passed.unwrap_or_default();
-        return Err(ticket
-            .unbalanced(format!("{read} records were read, the inputs' progress says {passed}")));
+        return Err(ticket.unbalanced(format!(
+            "{read} records were read, and the inputs' progress says {passed}"
+        )));
     }
     Ok(())
 }
@@ -345,9 +399,17 @@ pub async fn complete(
         .fetch_one(&mut *connection)
         .await
         .map_err(&failed)?;
-    if !tally.balances() || int(tally.rejected) != kept {
-        return Err(ticket.unbalanced(format!("{tally:?}, and {kept} rejects are kept")));
+    let Tally { read, stored, rejected, filtered, duplicate, .. } = tally;
+    if !tally.balances() {
+        return Err(ticket.unbalanced(format!(
+            "{read} records were read, and {stored} stored + {rejected} rejected + {filtered} filtered + {duplicate} duplicate"
+        )));
     }
+    if int(rejected) != kept {
+        return Err(ticket
+            .unbalanced(format!("{rejected} records were rejected, and {kept} rejects are kept")));
+    }
+    write_tried(connection, ticket, &[]).await?;
     let update = format!(
         "UPDATE gegendruck_runs SET state = 'complete', finished = {NOW}, exit_code = min(rejected, 1) WHERE run = ?"
     );

@@ -32,8 +32,9 @@ pub enum LedgerError {
         /// What cannot be true.
         what: String,
     },
-    /// The ledger was written by another version of this program.
-    #[error("{}: the ledger has version {found}, expected {expected}; use the program that wrote it", path.display())]
+    /// The ledger has another version than this program writes: a later one, or an older one that could not be upgraded. Nothing
+    /// was changed.
+    #[error("{}: the ledger has version {found}, expected {expected}; {remedy}", path.display())]
     Version {
         /// The database.
         path: PathBuf,
@@ -41,6 +42,8 @@ pub enum LedgerError {
         found: i64,
         /// The version that this program writes.
         expected: i64,
+        /// What to do.
+        remedy: String,
     },
     /// There is no database, or no ledger in it.
     #[error("{}: no run was ever started here; check the target", path.display())]
@@ -68,8 +71,11 @@ pub enum LedgerError {
         /// Since when.
         since: String,
     },
-    /// Counts do not agree.
-    #[error("run {run}: {what}")]
+    /// Counts do not agree. Nothing of the transaction was written.
+    #[error(
+        "run {run} does not balance: {what}; nothing of this transaction was written; find out why before the next run, beginning \
+         with nightly-import status {run}"
+    )]
     Unbalanced {
         /// The run.
         run: String,

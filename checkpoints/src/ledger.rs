@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! open: database there? -- tables there? -- version -- checks --> ledger
-//!          |                  |
-//!       created            created, unless a run has written here before
+//!          |                  |               |
+//!       created            created, unless    older: upgraded, after the checks
+//!                          a run has written here before
 //! ```
 //!
 //! - A connection whose transaction was left in the middle is closed and never used again.
@@ -16,7 +17,7 @@ use gegendruck::Position;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{Connection, Row};
 
-use crate::schema::{TABLES, VERSION, first_row};
+use crate::schema::{Definition, TABLES, VERSION, first_row, upgrade};
 use crate::{LedgerError, Target, TargetError, Trouble, trouble};
 
 /// How often the ledger asks for a lock that somebody else holds, half a second each.
@@ -30,13 +31,14 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the ledger of `target` for writing. Creates the database and the tables where they are missing; `pipeline` is
-    /// noted as the one that created the database.
+    /// Opens the ledger of `target` for writing. Creates the database and the tables where they are missing, and upgrades those of
+    /// an older version; `pipeline` is noted as the one that created the database.
     ///
     /// Hold the target's [`Lock`](crate::Lock) before.
     ///
     /// # Errors
-    /// The database cannot be opened or created, or is damaged. Nothing was changed then.
+    /// The database cannot be opened or created, is damaged, or has a ledger that this program does not know or may not upgrade.
+    /// Nothing was changed then.
     ///
     /// # Cancel safety
     /// A dropped future leaves an empty database or a whole ledger.
@@ -49,23 +51,26 @@ impl Ledger {
             target.create_if_missing().map_err(|error| LedgerError::Target(Box::new(error)))?;
         let mut ledger =
             Ledger { target: target.clone(), connection: None, created: created || empty };
-        let missing = ledger.missing_tables().await?;
-        if missing.len() == TABLES.len() {
-            if !created {
-                ledger.not_lost()?;
+        let version = match ledger.version().await? {
+            Some(version) => version,
+            None => {
+                if !created {
+                    ledger.not_lost()?;
+                }
+                // A process may have died between creating the file and the tables.
+                ledger.created = ledger.created || !ledger.has_tables().await?;
+                ledger.create(pipeline).await?;
+                VERSION
             }
-            // A process may have died between creating the file and the tables.
-            ledger.created = ledger.created || !ledger.has_tables().await?;
-            ledger.create(pipeline).await?;
-        } else if let Some(table) = missing.first() {
-            return Err(ledger.damaged(format!("table {table} is missing")));
-        }
-        ledger.check_version().await?;
+        };
         ledger.check().await?;
+        if version < VERSION {
+            ledger.upgrade(version).await?;
+        }
         Ok(ledger)
     }
 
-    /// Opens the ledger of `target` for reading only; creates and checks nothing.
+    /// Opens the ledger of `target`, which may be an older one, for reading only; creates and checks nothing.
     ///
     /// # Errors
     /// There is no database or no ledger, or it cannot be read.
@@ -80,15 +85,10 @@ impl Ledger {
         let connection =
             target.connect_to_read().await.map_err(ledger.failed("opening the database"))?;
         ledger.connection = Some(connection);
-        let missing = ledger.missing_tables().await?;
-        if missing.len() == TABLES.len() {
+        if ledger.version().await?.is_none() {
             ledger.not_lost()?;
             return Err(LedgerError::Missing { path: target.path().into() });
         }
-        if let Some(table) = missing.first() {
-            return Err(ledger.damaged(format!("table {table} is missing")));
-        }
-        ledger.check_version().await?;
         Ok(ledger)
     }
 
@@ -190,6 +190,11 @@ impl Ledger {
         LedgerError::Damaged { path: self.target.path().into(), what: what.into() }
     }
 
+    fn other_version(&self, found: i64, remedy: impl Into<String>) -> LedgerError {
+        let path = self.target.path().into();
+        LedgerError::Version { path, found, expected: VERSION, remedy: remedy.into() }
+    }
+
     async fn has_tables(&mut self) -> Result<bool, LedgerError> {
         let failed = self.failed("reading the schema");
         sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM sqlite_schema)")
@@ -206,16 +211,45 @@ impl Ledger {
         Ok(())
     }
 
-    async fn missing_tables(&mut self) -> Result<Vec<&'static str>, LedgerError> {
+    /// The version of the tables, all of which are there; `None` if none of any version is.
+    async fn version(&mut self) -> Result<Option<i64>, LedgerError> {
         let failed = self.failed("reading the schema");
-        let connection = self.connection().await?;
         let found: Vec<String> =
             sqlx::query_scalar("SELECT name FROM sqlite_schema WHERE type = 'table'")
-                .fetch_all(connection)
+                .fetch_all(self.connection().await?)
                 .await
-                .map_err(failed)?;
-        let missing = TABLES.iter().map(|table| table.name);
-        Ok(missing.filter(|name| !found.iter().any(|found| found == name)).collect())
+                .map_err(&failed)?;
+        let missing: Vec<&Definition> =
+            TABLES.iter().filter(|table| !found.iter().any(|found| found == table.name)).collect();
+        if missing.len() == TABLES.len() {
+            return Ok(None);
+        }
+        let version = match missing.first() {
+            // The table that says the version.
+            Some(table) if table.name == TABLES[0].name => VERSION,
+            _ => self.stored_version().await?,
+        };
+        match missing.iter().find(|table| table.since <= version) {
+            Some(table) => Err(self.damaged(format!("table {} is missing", table.name))),
+            None => Ok(Some(version)),
+        }
+    }
+
+    /// The version that the ledger says it has, if this program knows it.
+    async fn stored_version(&mut self) -> Result<i64, LedgerError> {
+        let failed = self.failed("reading the ledger");
+        let version: Option<i64> = sqlx::query_scalar("SELECT version FROM gegendruck_target")
+            .fetch_optional(self.connection().await?)
+            .await
+            .map_err(failed)?;
+        match version {
+            Some(version @ 1..=VERSION) => Ok(version),
+            Some(found) if found > VERSION => {
+                Err(self.other_version(found, "use the program that wrote it, or a later one"))
+            }
+            Some(none) => Err(self.damaged(format!("{none} is no version"))),
+            None => Err(self.damaged("the row of gegendruck_target is missing")),
+        }
     }
 
     async fn create(&mut self, pipeline: &str) -> Result<(), LedgerError> {
@@ -233,21 +267,22 @@ impl Ledger {
         self.commit(connection).await
     }
 
-    async fn check_version(&mut self) -> Result<(), LedgerError> {
-        let failed = self.failed("reading the ledger");
-        let connection = self.connection().await?;
-        let version: Option<i64> = sqlx::query_scalar("SELECT version FROM gegendruck_target")
-            .fetch_optional(connection)
-            .await
-            .map_err(failed)?;
-        match version {
-            Some(VERSION) => Ok(()),
-            Some(found) => {
-                let path = self.target.path().into();
-                Err(LedgerError::Version { path, found, expected: VERSION })
-            }
-            None => Err(self.damaged("the row of gegendruck_target is missing")),
-        }
+    /// Makes the tables those of today's version.
+    async fn upgrade(&mut self, version: i64) -> Result<(), LedgerError> {
+        let failed = self.failed("upgrading the ledger");
+        let mut connection = self.transaction().await?;
+        let upgraded = sqlx::raw_sql(&upgrade(version)).execute(&mut connection).await;
+        upgraded.map_err(|source| match trouble(&source) {
+            trouble @ (Trouble::ReadOnly | Trouble::Other(_)) => self.other_version(
+                version,
+                format!(
+                    "it was not upgraded: {trouble}; let somebody who may create tables run the statements for that in what \
+                     nightly-import ledger ddl prints"
+                ),
+            ),
+            _ => failed(source),
+        })?;
+        self.commit(connection).await
     }
 
     /// The target's identifier, and the pipeline whose run created the database, if one did.

@@ -45,8 +45,8 @@ mod tests;
 
 pub use attempt::{Attempt, Mark, RunSpec};
 pub use commit::{
-    AddedRows, Progress, Ticket, added_rows, commits, complete, fence, note_floor, totals,
-    write_progress, write_rejects,
+    AddedRows, Settled, Ticket, added_rows, commits, complete, fence, has_tried, note_floor,
+    totals, write_progress, write_rejects, write_tried,
 };
 pub use decision::{Accept, Decision, Done, GoOn, PipelineIdentity, ResumePoint};
 pub use error::{LedgerError, LookUpError, Refusal};
@@ -56,9 +56,9 @@ pub use ledger::Ledger;
 pub use lock::{Lock, LockError};
 pub use process::Process;
 pub use query::{
-    AttemptInfo, AuditEntry, InputInfo, RejectInfo, RejectState, RunInfo, RunState, StoredReport,
+    AttemptInfo, AuditEntry, InputInfo, KeptReport, RejectInfo, RejectState, RunInfo, RunState,
 };
 pub use schema::{VERSION, ddl};
-pub use sqlite::{Trouble, trouble};
+pub use sqlite::{Trouble, quoted, trouble};
 pub use status::{Status, StatusError, StatusFile};
 pub use target::{Target, TargetError};

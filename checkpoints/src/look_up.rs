@@ -27,7 +27,7 @@ use crate::ledger::{count, position};
 use crate::{
     Accept, Decision, Done, Fingerprint, GoOn, InputError, InputFile, Ledger, LedgerError,
     LookUpError, PipelineIdentity, Refusal, ResumePoint, RunInfo, RunState, fingerprint, prefixes,
-    query,
+    query, quoted,
 };
 
 /// An input of an earlier run.
@@ -100,10 +100,7 @@ impl Ledger {
         for path in paths {
             let file = InputFile::look(path)?;
             let looked = look(file, &past, pipeline).await?;
-            found.push(past.judge(looked, pipeline, accept).map_err(|refused| match refused {
-                Refused::By(refusal) => LookUpError::Refused(*refusal),
-                Refused::Input(error) => LookUpError::Input(error),
-            })?);
+            found.push(past.judge(looked, pipeline, accept)?);
         }
         let decision = past.decide(found, pipeline, accept)?;
         self.check_tables(&decision, &past).await?;
@@ -156,9 +153,8 @@ impl Ledger {
             if !exists {
                 return Err(Refusal::TableMissing { run, table, stored }.into());
             }
-            let quoted = table.replace('"', "\"\"");
             let any: bool =
-                sqlx::query_scalar(&format!("SELECT EXISTS (SELECT 1 FROM \"{quoted}\")"))
+                sqlx::query_scalar(&format!("SELECT EXISTS (SELECT 1 FROM {})", quoted(&table)))
                     .fetch_one(self.connection().await?)
                     .await
                     .map_err(&failed)?;
@@ -231,23 +227,6 @@ async fn look(
     Ok(Looked { file, prints, unchanged: None })
 }
 
-enum Refused {
-    By(Box<Refusal>),
-    Input(InputError),
-}
-
-impl From<Refusal> for Refused {
-    fn from(refusal: Refusal) -> Refused {
-        Refused::By(Box::new(refusal))
-    }
-}
-
-impl From<InputError> for Refused {
-    fn from(error: InputError) -> Refused {
-        Refused::Input(error)
-    }
-}
-
 impl Past {
     fn run(&self, known: &Known) -> &RunInfo {
         &self.runs[known.run]
@@ -270,7 +249,7 @@ impl Past {
         looked: Looked,
         pipeline: &PipelineIdentity,
         accept: Accept,
-    ) -> Result<Found, Refused> {
+    ) -> Result<Found, LookUpError> {
         let Looked { file, prints, unchanged } = &looked;
         if let Some(known) = *unchanged {
             return Ok(Found::Done { known, file: file.clone() });
@@ -373,6 +352,17 @@ impl Past {
         }
     }
 
+    fn was_truncated(&self, known: &Known, file: &InputFile, same: bool) -> Refusal {
+        Refusal::InputTruncated {
+            path: file.path.clone(),
+            run: self.run(known).run.clone(),
+            found: file.size,
+            expected: known.file.size,
+            committed: known.at.byte,
+            same,
+        }
+    }
+
     /// Goes on with an unfinished input whose committed part is there.
     fn go_on(
         &self,
@@ -381,20 +371,10 @@ impl Past {
         print: Fingerprint,
         file: &InputFile,
         accept: Accept,
-    ) -> Result<Found, Refused> {
+    ) -> Result<Found, LookUpError> {
         let (found, expected) = (file.size, known.file.size);
         if found < expected {
-            let run = self.run(known).run.clone();
-            let (path, committed) = (file.path.clone(), known.at.byte);
-            return Err(Refusal::InputTruncated {
-                path,
-                run,
-                found,
-                expected,
-                committed,
-                same: true,
-            }
-            .into());
+            return Err(self.was_truncated(known, file, true).into());
         }
         if found == expected {
             let point = known.point(file, print);
@@ -418,7 +398,7 @@ impl Past {
         known: &Known,
         print: Option<Fingerprint>,
         file: &InputFile,
-    ) -> Result<Found, Refused> {
+    ) -> Result<Found, LookUpError> {
         if !known.has_records() {
             let point = match print {
                 Some(print) if known.file.size == file.size => known.point(file, print),
@@ -429,20 +409,11 @@ impl Past {
             };
             return Ok(Found::Unfinished { known: index, point, accepted: None });
         }
-        let run = self.run(known).run.clone();
-        let (path, committed) = (file.path.clone(), known.at.byte);
+        let committed = known.at.byte;
         if file.size < committed {
-            let (found, expected) = (file.size, known.file.size);
-            return Err(Refusal::InputTruncated {
-                path,
-                run,
-                found,
-                expected,
-                committed,
-                same: false,
-            }
-            .into());
+            return Err(self.was_truncated(known, file, false).into());
         }
+        let (path, run) = (file.path.clone(), self.run(known).run.clone());
         Err(Refusal::InputReplaced { path, run, committed }.into())
     }
 
@@ -455,7 +426,7 @@ impl Past {
         known: &Known,
         mut print: Fingerprint,
         file: &InputFile,
-    ) -> Result<ResumePoint, Refused> {
+    ) -> Result<ResumePoint, LookUpError> {
         let (before, after) = around(&file.path, known.at.byte)
             .map_err(|source| InputError::Unreadable { path: file.path.clone(), source })?;
         let mut point = known.point(file, Fingerprint::new());

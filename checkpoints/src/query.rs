@@ -20,7 +20,7 @@ pub enum RunState {
     Interrupted,
     /// It could not go on.
     Failed,
-    /// Too many records were refused.
+    /// Too many records were rejected.
     Limit,
     /// All input is committed.
     Complete,
@@ -151,7 +151,7 @@ pub enum RejectState {
 pub struct RejectInfo {
     /// Its identifier in this target.
     pub reject: i64,
-    /// The run that refused it.
+    /// The run that rejected it.
     pub run: String,
     /// Where the record begins.
     pub at: Position,
@@ -160,7 +160,7 @@ pub struct RejectInfo {
     /// The untouched bytes, shorter if the record was over the limit; `None` if they were purged.
     #[serde(skip)]
     pub bytes: Option<Vec<u8>>,
-    /// The stage that refused it.
+    /// The stage that rejected it.
     pub stage: String,
     /// The kind of fault.
     pub kind: String,
@@ -182,7 +182,7 @@ pub struct RejectInfo {
 
 /// A report that an attempt left.
 #[derive(Clone, Debug, PartialEq)]
-pub struct StoredReport {
+pub struct KeptReport {
     /// The attempt.
     pub attempt: u64,
     /// When it was written.
@@ -388,7 +388,7 @@ impl Ledger {
     ///
     /// # Cancel safety
     /// Only reads.
-    pub async fn report(&mut self, run: &str) -> Result<Option<StoredReport>, LedgerError> {
+    pub async fn report(&mut self, run: &str) -> Result<Option<KeptReport>, LedgerError> {
         let failed = self.failed("reading a report");
         let row: Option<(i64, String, String)> = sqlx::query_as(
             "SELECT attempt, at, report FROM gegendruck_reports WHERE run = ? ORDER BY attempt DESC LIMIT 1",
@@ -400,7 +400,7 @@ impl Ledger {
         let Some((attempt, at, text)) = row else { return Ok(None) };
         let report = serde_json::from_str(&text)
             .map_err(|error| self.damaged(format!("the report of run {run} is none: {error}")))?;
-        Ok(Some(StoredReport { attempt: attempt.unsigned_abs(), at, report }))
+        Ok(Some(KeptReport { attempt: attempt.unsigned_abs(), at, report }))
     }
 
     /// What was decided, the newest last; about one run, or about all.
@@ -435,7 +435,7 @@ impl Ledger {
     }
 }
 
-fn wrong(column: &str, words: impl Into<String>) -> sqlx::Error {
+pub(crate) fn wrong(column: &str, words: impl Into<String>) -> sqlx::Error {
     sqlx::Error::ColumnDecode { index: column.into(), source: words.into().into() }
 }
 

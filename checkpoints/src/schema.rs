@@ -7,22 +7,29 @@
 //!                      |--- n filtered         records dropped on purpose, by reason
 //!                      |--- n reports          where the time went
 //!                      |--- 1 marks            record by record: the one being worked on
+//!                      |--- n tried            records that failed in passing and are not settled
 //!                      '--- n audit            what people decided
 //! ```
 //!
+//! - A ledger of an older version is upgraded by the next run, under the lock and in one transaction; its tables are then those of
+//!   a new one. Reading changes nothing: what is older is read as it is.
 //! - All counts and offsets are 64 bits wide. A device or inode number is kept as the same 64 bits, signed.
 //! - Times are RFC 3339 in UTC, by the database's clock.
 //! - Nothing is deleted by a run; `target.runs` says how many runs there must be.
 
 /// The version of the tables below.
-pub const VERSION: i64 = 1;
+pub const VERSION: i64 = 1 + STEPS.len() as i64;
+
+/// What leads from one version to the next, from version 1 on.
+const STEPS: &[&str] = &[TRIED];
 
 /// The database's clock, as the ledger writes it.
 pub(crate) const NOW: &str = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')";
 
-/// One table: its name, and the statements that create it.
+/// One table: its name, the version that it came with, and the statement that creates it.
 pub(crate) struct Definition {
     pub(crate) name: &'static str,
+    pub(crate) since: i64,
     pub(crate) ddl: &'static str,
 }
 
@@ -30,6 +37,7 @@ pub(crate) struct Definition {
 pub(crate) const TABLES: &[Definition] = &[
     Definition {
         name: "gegendruck_target",
+        since: 1,
         ddl: "\
 CREATE TABLE gegendruck_target (
   one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -43,6 +51,7 @@ CREATE TABLE gegendruck_target (
     },
     Definition {
         name: "gegendruck_runs",
+        since: 1,
         ddl: "\
 CREATE TABLE gegendruck_runs (
   run TEXT NOT NULL PRIMARY KEY,
@@ -77,6 +86,7 @@ CREATE TABLE gegendruck_runs (
     },
     Definition {
         name: "gegendruck_attempts",
+        since: 1,
         ddl: "\
 CREATE TABLE gegendruck_attempts (
   run TEXT NOT NULL,
@@ -97,6 +107,7 @@ CREATE TABLE gegendruck_attempts (
     },
     Definition {
         name: "gegendruck_inputs",
+        since: 1,
         ddl: "\
 CREATE TABLE gegendruck_inputs (
   run TEXT NOT NULL,
@@ -124,6 +135,7 @@ CREATE TABLE gegendruck_inputs (
     },
     Definition {
         name: "gegendruck_rejects",
+        since: 1,
         ddl: "\
 CREATE TABLE gegendruck_rejects (
   reject INTEGER PRIMARY KEY,
@@ -152,6 +164,7 @@ CREATE TABLE gegendruck_rejects (
     },
     Definition {
         name: "gegendruck_filtered",
+        since: 1,
         ddl: "\
 CREATE TABLE gegendruck_filtered (
   run TEXT NOT NULL,
@@ -163,6 +176,7 @@ CREATE TABLE gegendruck_filtered (
     },
     Definition {
         name: "gegendruck_reports",
+        since: 1,
         ddl: "\
 CREATE TABLE gegendruck_reports (
   run TEXT NOT NULL,
@@ -175,6 +189,7 @@ CREATE TABLE gegendruck_reports (
     },
     Definition {
         name: "gegendruck_audit",
+        since: 1,
         ddl: "\
 CREATE TABLE gegendruck_audit (
   entry INTEGER PRIMARY KEY,
@@ -187,6 +202,7 @@ CREATE TABLE gegendruck_audit (
     },
     Definition {
         name: "gegendruck_marks",
+        since: 1,
         ddl: "\
 CREATE TABLE gegendruck_marks (
   run TEXT NOT NULL PRIMARY KEY,
@@ -200,7 +216,28 @@ CREATE TABLE gegendruck_marks (
 ) STRICT;
 ",
     },
+    Definition { name: "gegendruck_tried", since: 2, ddl: TRIED },
 ];
+
+const TRIED: &str = "\
+CREATE TABLE gegendruck_tried (
+  run TEXT NOT NULL,
+  input INTEGER NOT NULL,
+  record INTEGER NOT NULL,
+  stage TEXT NOT NULL,             -- that it failed in
+  attempts INTEGER NOT NULL,
+  first_tried TEXT NOT NULL,
+  last_tried TEXT NOT NULL,
+  PRIMARY KEY (run, input, record, stage)
+) STRICT;
+";
+
+/// The statements that upgrade a ledger of version `from` to [`VERSION`].
+pub(crate) fn upgrade(from: i64) -> String {
+    let steps = (1..).zip(STEPS).filter(|(version, _)| *version >= from);
+    let steps: String = steps.map(|(_, step)| *step).collect();
+    format!("{steps}UPDATE gegendruck_target SET version = {VERSION};\n")
+}
 
 /// The statement that draws the target's identifier. `created_by` is an expression: a parameter, or NULL.
 pub(crate) fn first_row(created_by: &str) -> String {
@@ -210,12 +247,19 @@ pub(crate) fn first_row(created_by: &str) -> String {
     )
 }
 
-/// The statements that create the ledger, for a DBA: after them, a run needs no right to create tables.
+/// The statements that create the ledger, for a DBA: after them, a run needs no right to create tables. Behind them, as comments,
+/// are those that upgrade an older ledger.
 pub fn ddl() -> String {
     let mut text = format!("-- ledger of gegendruck, version {VERSION}\n");
     for table in TABLES {
         text.push('\n');
         text.push_str(table.ddl);
     }
-    text + "\n" + &first_row("NULL") + ";\n"
+    text = text + "\n" + &first_row("NULL") + ";\n";
+    for version in 1..VERSION {
+        text += &format!("\n-- A ledger of version {version} is upgraded by these instead:\n");
+        let statements = format!("BEGIN;\n{}COMMIT;", upgrade(version));
+        statements.lines().for_each(|line| text += &format!("-- {line}\n"));
+    }
+    text
 }

@@ -1,4 +1,4 @@
-//! What is SQLite's own: connection settings and the classes of its errors.
+//! What is SQLite's own: connection settings, identifiers and the classes of its errors.
 
 use std::fmt;
 use std::path::Path;
@@ -36,6 +36,15 @@ pub(crate) fn reader(path: &Path) -> SqliteConnectOptions {
         .busy_timeout(BUSY)
         .pragma("cache_size", "-2048")
         .disable_statement_logging()
+}
+
+/// An SQL identifier that is taken as it is written, whatever is in it.
+///
+/// ```
+/// assert_eq!(gegendruck_checkpoints::quoted("claims 26\""), "\"claims 26\"\"\"");
+/// ```
+pub fn quoted(identifier: &str) -> String {
+    format!("\"{}\"", identifier.replace('"', "\"\""))
 }
 
 /// What kind of trouble an error of the database is, by what happens next.

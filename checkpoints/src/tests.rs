@@ -5,10 +5,10 @@
 use std::fmt::Write as _;
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use futures::TryStreamExt;
-use gegendruck::{Checkpoint, Filtered, Lines, Position, Reason, Reject, Tally};
+use gegendruck::{Checkpoint, Filtered, Lines, Position, Reason, Reject, Tally, Tried, Tries};
 use sqlx::sqlite::SqliteConnection;
 
 use crate::*;
@@ -94,7 +94,7 @@ impl World {
                 (ledger.begin(&spec, &attempt()).await.unwrap(), spec.inputs)
             }
             Decision::GoOn(go_on) => {
-                (ledger.go_on(&go_on, &attempt()).await.unwrap(), go_on.inputs)
+                (ledger.go_on(&go_on, &attempt()).await.unwrap().0, go_on.inputs)
             }
             Decision::AlreadyDone(done) => panic!("{done:?}"),
         };
@@ -132,9 +132,9 @@ impl World {
                 .unwrap();
         }
         let filtered = Filtered::default();
-        let progress =
-            Progress { tally: &tally, filtered: &filtered, checkpoints: &[checkpoint], added: 0 };
-        write_progress(&mut connection, ticket, progress).await.unwrap();
+        let settled =
+            Settled { tally: &tally, filtered: &filtered, checkpoints: &[checkpoint], added: 0 };
+        write_progress(&mut connection, ticket, settled).await.unwrap();
         sqlx::query("COMMIT").execute(&mut connection).await.unwrap();
     }
 
@@ -590,8 +590,11 @@ fn c25_a_damaged_ledger_is_refused_and_left_as_it_is() {
     for (damage, expected) in [
         ("DELETE FROM gegendruck_runs", "runs are missing"),
         ("DELETE FROM gegendruck_target", "the row of gegendruck_target is missing"),
-        ("UPDATE gegendruck_target SET version = 2", "has version 2, expected 1"),
+        ("UPDATE gegendruck_target SET version = 3", "has version 3, expected 2; use the program"),
+        ("UPDATE gegendruck_target SET version = 0", "0 is no version"),
         ("DROP TABLE gegendruck_rejects", "table gegendruck_rejects is missing"),
+        ("DROP TABLE gegendruck_target", "table gegendruck_target is missing"),
+        ("DROP TABLE gegendruck_tried", "table gegendruck_tried is missing"),
         ("DELETE FROM gegendruck_inputs", "the progress of a run is missing"),
         ("DELETE FROM gegendruck_inputs WHERE input = 0", "the progress of an input is missing"),
         ("DELETE FROM gegendruck_attempts", "an attempt is missing"),
@@ -775,6 +778,52 @@ fn a_mark_counts_the_attempts_that_came_to_its_record() {
     });
 }
 
+/// A record that was tried so often.
+fn tried(record: u64, stage: &str, attempts: u32) -> Tried {
+    let at = Position { record, ..Position::default() };
+    let first = SystemTime::UNIX_EPOCH + Duration::from_millis(1_796_041_208_698);
+    let last = first + Duration::from_secs(60);
+    Tried { stage: stage.into(), at, tries: Tries { attempts, first, last } }
+}
+
+#[test]
+fn attempts_of_unsettled_records_are_what_the_last_commit_says_until_the_run_is_complete() {
+    run(async {
+        let world = World::new();
+        let path = [world.write("a.csv", &lines('a', 10))];
+        let write = async |ticket: &Ticket, tried: &[Tried], end: &str| {
+            let mut connection = world.connect().await;
+            sqlx::query("BEGIN IMMEDIATE").execute(&mut connection).await.unwrap();
+            fence(&mut connection, ticket).await.unwrap();
+            write_tried(&mut connection, ticket, tried).await.unwrap();
+            sqlx::query(end).execute(&mut connection).await.unwrap();
+        };
+        let next = async || {
+            let mut ledger = world.ledger().await;
+            let decision = ledger.look_up(&pipeline(), &path, Accept::default()).await.unwrap();
+            let Decision::GoOn(go_on) = decision else { panic!("{decision:?}") };
+            ledger.go_on(&go_on, &attempt()).await.unwrap()
+        };
+        let (_, first, mut inputs) = world.start(&path, Accept::default()).await;
+        let three = [tried(7, "score", 2), tried(7, "validate", 1), tried(9, "score", u32::MAX)];
+        write(&first, &three, "COMMIT").await;
+        let (second, found) = next().await;
+        assert_eq!(found, three);
+        write(&second, &[tried(8, "score", 3)], "COMMIT").await;
+        write(&second, &[tried(8, "score", 4)], "ROLLBACK").await;
+        let (third, found) = next().await;
+        assert_eq!(found, [tried(8, "score", 3)]);
+        assert!(has_tried(&mut world.connect().await, &third).await.unwrap());
+        write(&third, &[], "COMMIT").await;
+        let (fourth, found) = next().await;
+        assert_eq!(found, []);
+        write(&fourth, &three, "COMMIT").await;
+        world.commit(&fourth, &mut inputs[0], 10).await;
+        world.complete(&fourth).await;
+        assert!(!has_tried(&mut world.connect().await, &fourth).await.unwrap());
+    });
+}
+
 #[test]
 fn progress_never_goes_back_and_agrees_with_the_counts() {
     run(async {
@@ -789,7 +838,7 @@ fn progress_never_goes_back_and_agrees_with_the_counts() {
                 Checkpoint { at, fingerprint: 1, lines: Lines::default(), complete: false };
             let tally = Tally { read, stored: read, ..Tally::default() };
             let filtered = Filtered::default();
-            let progress = Progress {
+            let settled = Settled {
                 tally: &tally,
                 filtered: &filtered,
                 checkpoints: &[checkpoint],
@@ -798,7 +847,7 @@ fn progress_never_goes_back_and_agrees_with_the_counts() {
             let mut connection = world.connect().await;
             sqlx::query("BEGIN IMMEDIATE").execute(&mut connection).await.unwrap();
             fence(&mut connection, &ticket).await.unwrap();
-            let moved = write_progress(&mut connection, &ticket, progress).await;
+            let moved = write_progress(&mut connection, &ticket, settled).await;
             assert_eq!(moved.is_ok(), right, "record {record} after {read} more");
         }
         assert_eq!(world.dump().await, before, "none was committed");
@@ -862,6 +911,100 @@ fn the_ddl_for_a_dba_makes_the_ledger_that_is_opened() {
     });
 }
 
+/// What a target of version 1 holds; see `fixtures/README.md`.
+const LEDGER_1: &str = include_str!("../fixtures/ledger-1.sql");
+
+impl World {
+    /// A target of version 1, and the input of its interrupted run.
+    async fn of_version_1() -> (World, [PathBuf; 1]) {
+        let world = World::new();
+        drop(std::fs::File::create(world.target.path()).unwrap());
+        world.execute(LEDGER_1).await;
+        let path = world.write("a.csv", &lines('a', 10));
+        (world, [path])
+    }
+
+    /// The ledger's tables, as they were created.
+    async fn tables(&self) -> Vec<(String, String)> {
+        sqlx::query_as(
+            "SELECT name, sql FROM sqlite_schema WHERE name LIKE 'gegendruck%' ORDER BY name",
+        )
+        .fetch_all(&mut self.connect().await)
+        .await
+        .unwrap()
+    }
+}
+
+#[test]
+fn an_older_ledger_is_read_as_it_is() {
+    run(async {
+        let (world, _) = World::of_version_1().await;
+        let before = world.dump().await;
+        let mut ledger = Ledger::read(&world.target).await.unwrap();
+        let run = ledger.latest_run().await.unwrap().unwrap();
+        assert_eq!((run.state, run.exit_code, run.attempts), (RunState::Interrupted, Some(5), 1));
+        assert_eq!((run.tally.read, run.inputs[0].at.record), (6, 7));
+        assert_eq!(ledger.attempts(&run.run).await.unwrap()[0].host, "etl03");
+        assert_eq!(ledger.filtered(&run.run).await.unwrap(), [("left_out".into(), 1)]);
+        let report = ledger.report(&run.run).await.unwrap().unwrap().report;
+        assert_eq!(report.tally.stored, 6);
+        assert_eq!(ledger.audit(None).await.unwrap()[0].who, "import");
+        assert_eq!(ledger.marked(&run.run).await.unwrap().unwrap().at.record, 7);
+        let rejects: Vec<RejectInfo> =
+            ledger.rejects(None).await.unwrap().try_collect().await.unwrap();
+        assert_eq!((rejects.len(), rejects[0].bytes.as_deref()), (1, Some(&b"a004\n"[..])));
+        drop(ledger);
+        assert_eq!(world.dump().await, before);
+    });
+}
+
+#[test]
+fn an_older_ledger_is_upgraded_to_the_tables_of_a_new_one_and_its_run_is_gone_on_with() {
+    run(async {
+        let (world, paths) = World::of_version_1().await;
+        let (mut ledger, ticket, mut inputs) = world.start(&paths, Accept::default()).await;
+        assert_eq!((ticket.attempt(), inputs[0].at.record), (2, 7));
+        world.commit(&ticket, &mut inputs[0], 4).await;
+        world.complete(&ticket).await;
+        let run = ledger.run(ticket.run()).await.unwrap();
+        assert_eq!((run.state, run.exit_code), (RunState::Complete, Some(1)));
+        assert_eq!((run.tally.read, run.tally.stored), (10, 8));
+        let new = World::new();
+        drop(new.ledger().await);
+        assert_eq!(world.tables().await, new.tables().await);
+        let by_hand = World::of_version_1().await.0;
+        let statements: Vec<String> = ddl()
+            .lines()
+            .skip_while(|line| !line.starts_with("-- A ledger of version 1 "))
+            .skip(1)
+            .map(|line| line.trim_start_matches("-- ").to_string())
+            .collect();
+        by_hand.execute(&statements.join("\n")).await;
+        assert_eq!(by_hand.tables().await, new.tables().await);
+        drop(by_hand.ledger().await);
+    });
+}
+
+#[test]
+fn an_older_ledger_that_cannot_be_upgraded_is_left_as_it_is_with_what_to_do() {
+    run(async {
+        let (world, _) = World::of_version_1().await;
+        // Stands in for a user who may not create tables.
+        world.execute("CREATE VIEW gegendruck_tried AS SELECT 1 AS one").await;
+        let before = world.dump().await;
+        let error = match Ledger::open(&world.target, "claims").await {
+            Ok(_) => panic!("it was upgraded"),
+            Err(error) => error.to_string(),
+        };
+        assert!(
+            error.contains("the ledger has version 1, expected 2; it was not upgraded: "),
+            "{error}"
+        );
+        assert!(error.ends_with("in what nightly-import ledger ddl prints"), "{error}");
+        assert_eq!(world.dump().await, before);
+    });
+}
+
 #[test]
 fn c16_offsets_pass_four_gibibytes() {
     run(async {
@@ -890,10 +1033,10 @@ fn c16_offsets_pass_four_gibibytes() {
         };
         let tally = Tally { read: records, duplicate: records, ..Tally::default() };
         let filtered = Filtered::default();
-        let progress =
-            Progress { tally: &tally, filtered: &filtered, checkpoints: &[checkpoint], added: 0 };
+        let settled =
+            Settled { tally: &tally, filtered: &filtered, checkpoints: &[checkpoint], added: 0 };
         let mut connection = world.connect().await;
-        write_progress(&mut connection, &ticket, progress).await.unwrap();
+        write_progress(&mut connection, &ticket, settled).await.unwrap();
 
         let (mut ledger, ticket, inputs) = world.start(&[path], Accept::default()).await;
         assert_eq!(inputs[0].at, checkpoint.at);
@@ -905,9 +1048,9 @@ fn c16_offsets_pass_four_gibibytes() {
         };
         let checkpoint = Checkpoint { at: end, complete: true, ..checkpoint };
         let tally = Tally { read: 1_000, stored: 1_000, ..Tally::default() };
-        let progress =
-            Progress { tally: &tally, filtered: &filtered, checkpoints: &[checkpoint], added: 0 };
-        write_progress(&mut connection, &ticket, progress).await.unwrap();
+        let settled =
+            Settled { tally: &tally, filtered: &filtered, checkpoints: &[checkpoint], added: 0 };
+        write_progress(&mut connection, &ticket, settled).await.unwrap();
         let run = ledger.run(ticket.run()).await.unwrap();
         assert_eq!((run.tally.read, run.inputs[0].at), (records + 1_000, end));
     });

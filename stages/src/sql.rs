@@ -1,15 +1,15 @@
 //! The SQL sink: rows, rejects, progress and counts, in one transaction for each group.
 //!
 //! ```text
-//! group --> BEGIN IMMEDIATE --> fence --> rows --> rejects --> progress, counts --> COMMIT --> committed
-//!              ^                           |                                          |
-//!     busy: wait, once more     key exists: a reject, a duplicate,         outcome unknown: open again,
-//!                               or an update                               ask the ledger
+//! group --> BEGIN IMMEDIATE --> fence --> rows --> rejects, attempts --> progress, counts --> COMMIT --> committed
+//!              ^                           |                                                    |
+//!     busy: wait, once more     key exists: a reject, a duplicate,                   outcome unknown: open again,
+//!                               or an update                                         ask the ledger
 //! ```
 //!
 //! - A group is in the target as a whole or not at all: its rows are there if and only if its span is committed.
 //! - Equal keys are settled by the order of the source, inside a group and against the table. Batch sizes change nothing.
-//! - After an error other than a refused row, nothing more runs on that connection: its transaction may be gone, and a statement
+//! - After an error other than a rejected row, nothing more runs on that connection: its transaction may be gone, and a statement
 //!   outside of one would stay. The connection is closed, which rolls back what is open.
 //! - What belongs to SQLite alone is in `sqlite.rs`; another SQL target needs its own of that.
 
@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use gegendruck::{Clock, Committed, Group, Position, Sink, SinkContext, SinkError, Tally};
 use gegendruck_checkpoints::{
-    LedgerError, Progress, Target, Ticket, Trouble, added_rows, commits, complete, fence,
-    note_floor, totals, trouble, write_progress, write_rejects,
+    LedgerError, Settled, Target, Ticket, Trouble, added_rows, commits, complete, fence, has_tried,
+    note_floor, totals, trouble, write_progress, write_rejects, write_tried,
 };
 use sqlx::Executor;
 use sqlx::sqlite::SqliteConnection;
@@ -194,7 +194,7 @@ impl<T: Row> SqlSinkBuilder<T> {
             if self.create == Create::Never {
                 return Err(SqlError::NoTable { path, table: self.table });
             }
-            let ddl = sqlite::create_table(&T::TABLE, &self.table);
+            let ddl = T::TABLE.sqlite_ddl(&self.table);
             sqlx::raw_sql(&ddl).execute(&mut connection).await.map_err(failed)?;
         }
         let triggers = sqlite::has_triggers(&mut connection, &self.table).await;
@@ -202,7 +202,9 @@ impl<T: Row> SqlSinkBuilder<T> {
         let total = totals(&mut connection, &self.ticket).await?;
         let floor =
             sqlite::highest_row(&mut connection, &T::TABLE, &self.table).await.map_err(failed)?;
-        Ok(SqlSink { connection: Some(connection), statements, total, floor, settings: self })
+        let has_tried = has_tried(&mut connection, &self.ticket).await?;
+        let connection = Some(connection);
+        Ok(SqlSink { connection, statements, total, floor, has_tried, settings: self })
     }
 }
 
@@ -216,6 +218,8 @@ pub struct SqlSink<T> {
     total: Tally,
     /// The highest row number before this attempt, if row numbers only grow.
     floor: Option<i64>,
+    /// The ledger has attempts of records that are not settled.
+    has_tried: bool,
 }
 
 impl<T: Row> SqlSink<T> {
@@ -333,13 +337,16 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
         let stop = judged.map_err(Failed::Sink)?;
         write_rejects(&mut connection, &self.settings.ticket, &group.rejects).await?;
         write_rejects(&mut connection, &self.settings.ticket, &written.rejects).await?;
-        let progress = Progress {
+        if self.has_tried || !group.tried.is_empty() {
+            write_tried(&mut connection, &self.settings.ticket, &group.tried).await?;
+        }
+        let settled = Settled {
             tally: &tally,
             filtered: &group.filtered,
             checkpoints: &group.checkpoints,
             added: written.inserted,
         };
-        write_progress(&mut connection, &self.settings.ticket, progress).await?;
+        write_progress(&mut connection, &self.settings.ticket, settled).await?;
         let sent = self.end(connection, number).await;
         Ok((Committed { tally, stop }, sent))
     }
@@ -347,7 +354,7 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
     /// Whether the run's commit of that number was made. Waits for the old session to be gone.
     async fn was_committed(&mut self, number: u64) -> Result<bool, Failed> {
         let mut connection = self.begin().await?;
-        let (commits, _) = commits(&mut connection, &self.settings.ticket).await?;
+        let commits = commits(&mut connection, &self.settings.ticket).await?;
         sqlx::query("ROLLBACK").execute(&mut connection).await?;
         self.connection = Some(connection);
         Ok(commits >= number)
@@ -361,22 +368,27 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
             let table = &self.settings.table;
             let found = sqlite::rows_above(&mut connection, table, rows.floor).await?;
             if found != rows.expected {
-                let words = format!(
-                    "table {table} has {found} new rows, expected {}; somebody else writes it",
+                return Err(self.unbalanced(format!(
+                    "table {table} has {found} new rows, expected {}, so somebody else writes it",
                     rows.expected
-                );
-                return Err(Failed::Sink(SinkError::Unbalanced(words)));
+                )));
             }
         }
         for statements in &self.settings.finish {
             connection.execute(statements.as_str()).await?;
         }
         let total = complete(&mut connection, &self.settings.ticket).await?;
-        if total != self.total {
-            let words = format!("the ledger has {total:?}, expected {:?}", self.total);
-            return Err(Failed::Sink(SinkError::Unbalanced(words)));
+        let differs = counts(&total).into_iter().zip(counts(&self.total)).find(|(a, b)| a != b);
+        if let Some(((verdict, ledger), (_, own))) = differs {
+            return Err(self
+                .unbalanced(format!("the ledger has {ledger} records {verdict}, expected {own}")));
         }
         Ok(self.end(connection, number).await)
+    }
+
+    fn unbalanced(&self, what: String) -> Failed {
+        let run = self.settings.ticket.run().into();
+        LedgerError::Unbalanced { run, what }.into()
     }
 
     /// Whether what was sent is committed; asks the ledger until it answers. `Err` if it is not, and why.
@@ -416,6 +428,18 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
         };
         SinkError::Target(format!("{path}: {trouble}; {goes_on}"))
     }
+}
+
+fn counts(tally: &Tally) -> [(&'static str, u64); 6] {
+    let Tally { read, stored, updated, rejected, filtered, duplicate } = *tally;
+    [
+        ("read", read),
+        ("stored", stored),
+        ("updated", updated),
+        ("rejected", rejected),
+        ("filtered", filtered),
+        ("duplicate", duplicate),
+    ]
 }
 
 /// Waits between tries, longer each time, until the time for it is over.
@@ -463,6 +487,7 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
             match tried {
                 Ok(committed) => {
                     self.total.add(&committed.tally);
+                    self.has_tried = !group.tried.is_empty();
                     return Ok(committed);
                 }
                 Err(Failed::Busy) if patience.wait(context).await => {}

@@ -316,7 +316,7 @@ impl<T: FromFields> Source for CsvSource<T> {
                 }
             }
             let Some(reading) = &mut self.reading else { continue };
-            let (read, over) = reading.read(room, "read").await?;
+            let (read, over) = reading.read(room).await?;
             if over {
                 self.reading = None;
             }
@@ -395,7 +395,7 @@ async fn begin<T>(opened: Opened) -> Result<Reading<T>, SourceError> {
 
 impl<T: FromFields> Reading<T> {
     /// The next batch, and whether it is the input's last.
-    async fn read(&mut self, room: Room, stage: &str) -> Result<(Read<T>, bool), SourceError> {
+    async fn read(&mut self, room: Room) -> Result<(Read<T>, bool), SourceError> {
         if room.bytes.0 < LINE_END {
             return Ok((Read::Needs(gegendruck::Bytes(LINE_END)), false));
         }
@@ -408,7 +408,7 @@ impl<T: FromFields> Reading<T> {
         // Blank lines belong to the batch before them, so that a batch ends where a record begins: a full one looks one record
         // further, and one block at most.
         while !over && !filling.is_closed(room) {
-            if self.pending.is_none() && !self.cut_into(&mut filling, room, stage) {
+            if self.pending.is_none() && !self.cut_into(&mut filling, room) {
                 if self.cutter.is_done() {
                     over = true;
                 } else if filling.is_full(room) && looked_on && self.ahead.is_none() {
@@ -441,7 +441,7 @@ impl<T: FromFields> Reading<T> {
 
     /// Cuts records into the batch for as long as they fit; the first that does not is `pending` afterwards.
     /// False if more bytes are needed first.
-    fn cut_into(&mut self, filling: &mut Filling<T>, room: Room, stage: &str) -> bool {
+    fn cut_into(&mut self, filling: &mut Filling<T>, room: Room) -> bool {
         let Reading { cutter, decoder, fingerprint, ahead, lines, pending, .. } = self;
         while !filling.is_closed(room) {
             let Some(item) = cutter.next() else { return false };
@@ -480,7 +480,7 @@ impl<T: FromFields> Reading<T> {
                         at: cut.at,
                         len: cut.len,
                         bytes: cut.bytes.into(),
-                        stage: stage.to_string().into(),
+                        stage: "read".into(),
                         reason: *cut.reason,
                         attempts: 1,
                         first: now,

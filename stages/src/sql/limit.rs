@@ -84,7 +84,7 @@ impl MaxErrors {
     /// Judges the group that begins at `start` before it is committed: why the run must stop after it, if so.
     ///
     /// # Errors
-    /// The run must stop before it: most of what comes is refused, and nothing is committed yet.
+    /// The run must stop before it: most of what comes is rejected, and nothing is committed yet.
     pub(super) fn judge<'a>(
         self,
         start: Position,
@@ -102,7 +102,7 @@ impl MaxErrors {
             };
             if half {
                 let words = format!(
-                    "more than half of the first {} records were refused: is it the right file? To import it all the same, \
+                    "more than half of the first {} records were rejected: is it the right file? To import it all the same, \
                      give --max-errors",
                     thousands(ENOUGH)
                 );
@@ -129,7 +129,7 @@ impl MaxErrors {
         let allowed = self.allowed(total.read);
         (total.rejected > allowed).then(|| {
             format!(
-                "{} of {} records were refused, {} are allowed; start again with --max-errors {} or more to go on",
+                "{} of {} records were rejected, {} are allowed; start again with --max-errors {} or more to go on",
                 thousands(total.rejected),
                 thousands(total.read),
                 thousands(allowed),

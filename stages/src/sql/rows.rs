@@ -5,30 +5,33 @@
 //!                              |
 //!                     one was refused: nothing of the statement is there
 //!                              v
-//!               INSERT where the key is new, RETURNING key --> stored | key exists --> reject, duplicate, update
-//!                              |
-//!                     one breaks another rule of the table
-//!                              v
-//!                      the same, row by row --> stored | key exists | reject
+//!         which keys has the table? --> INSERT, or UPDATE, in the order of the rows --> stored | key exists --> reject,
+//!                                                            |                                     duplicate, update
+//!                                          one breaks another rule of the table
+//!                                                            v
+//!                                            row by row --> stored | key exists | reject
 //! ```
 //!
-//! - Of equal keys the first in the order of the source is the one that is new; which of a statement's rows that was follows from
-//!   the keys that came back and the order of the rows, not from the order in which the keys came back.
+//! - Of equal keys the first in the order of the source that the table takes is the one that is new.
+//! - Which rows a statement took is known before it runs, from the keys; how many it took must agree. A table with triggers is
+//!   written row by row as soon as one is refused: a trigger may drop rows, or write others.
 //! - Rows of one record (several after `flat_map`) are written record by record as soon as one of them is refused: with `error`
 //!   the record is refused as a whole; with `skip` its other rows are stored; with `update` each row replaces or is added.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::time::SystemTime;
 
 use gegendruck::{Group, Item, Reason, Reject};
 use gegendruck_checkpoints::{Trouble, trouble};
-use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
-use sqlx::{Row as _, ValueRef};
+use sqlx::sqlite::{SqliteArguments, SqliteConnection};
 
 use super::sqlite::{self, Texts};
 use super::{Conflict, Failed};
 use crate::value::{Row, Table, Value};
+
+/// Statements for which keys are looked up after one met a key that exists: the next ones are likely to, and trying them would be
+/// in vain.
+const WARY: u32 = 8;
 
 /// The statements of one table, and where its key stands in a row.
 #[derive(Debug)]
@@ -77,13 +80,8 @@ pub(super) async fn write<T: Row>(
     stage: &str,
     group: &Group<T>,
 ) -> Result<Written, Failed> {
-    let mut writer = Writer {
-        conflicts: false,
-        connection,
-        statements,
-        conflict,
-        outcomes: Vec::with_capacity(group.items.len()),
-    };
+    let outcomes = Vec::with_capacity(group.items.len());
+    let mut writer = Writer { connection, statements, conflict, outcomes, wary: 0 };
     if group.records_with_items() == group.items.len() as u64 {
         for items in group.items.chunks(statements.texts.most_rows()) {
             for items in powers(items) {
@@ -112,104 +110,82 @@ fn powers<T>(mut items: &[T]) -> impl Iterator<Item = &[T]> {
     })
 }
 
-/// A key's value as it came back, or as it was sent.
-#[derive(PartialEq, Eq, Hash)]
-enum Part<'a> {
-    Null,
-    Integer(i64),
-    Text(Cow<'a, str>),
-}
-
 struct Writer<'a> {
     connection: &'a mut SqliteConnection,
     statements: &'a Statements,
     conflict: Conflict,
     outcomes: Vec<Outcome>,
-    /// The rows before met a key that exists: these are likely to, and trying them all at once would be in vain.
-    conflicts: bool,
+    /// Statements for which keys are looked up.
+    wary: u32,
 }
 
 impl Writer<'_> {
     /// Writes rows of as many records, a power of two of them.
     async fn some<T: Row>(&mut self, items: &[Item<T>]) -> Result<(), Failed> {
-        let power = items.len().ilog2();
-        if self.conflicts && !self.statements.key.is_empty() {
-            return self.some_new(items, power).await;
+        if self.wary > 0 {
+            return self.some_with_keys(items).await;
         }
-        match self.execute(self.statements.texts.plain(power), items).await {
+        match self.execute(self.statements.texts.plain(items.len()), items).await {
             Ok(changed) => {
                 expect(changed, items.len())?;
                 self.outcomes.extend(items.iter().map(|_| Outcome::Stored));
                 Ok(())
             }
-            Err(error) if is_constraint(&error) => self.some_new(items, power).await,
+            Err(error) if is_constraint(&error) => {
+                if self.statements.key.is_empty() || self.statements.may_drop {
+                    return self.one_by_one(items).await;
+                }
+                self.wary = WARY;
+                self.some_with_keys(items).await
+            }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Writes those rows whose key is new, and settles the others.
-    async fn some_new<T: Row>(&mut self, items: &[Item<T>], power: u32) -> Result<(), Failed> {
-        if self.statements.key.is_empty() {
-            return self.one_by_one(items).await;
+    /// The same, for rows whose keys the table may have.
+    async fn some_with_keys<T: Row>(&mut self, items: &[Item<T>]) -> Result<(), Failed> {
+        let keys = self.keys(items);
+        let mut exists = self.look_up(&keys).await?;
+        let mut seen = HashSet::with_capacity(keys.len());
+        for (exists, key) in exists.iter_mut().zip(&keys) {
+            // NULL is equal to nothing, not even to itself.
+            *exists |= !key.contains(&Value::Null) && !seen.insert(key);
         }
-        let text = self.statements.texts.new_keys(power);
-        let rows =
-            sqlx::query_with(&text, arguments(items)?).fetch_all(&mut *self.connection).await;
-        let rows = match rows {
-            Ok(rows) => rows,
-            Err(error) if is_constraint(&error) => return self.one_by_one(items).await,
-            Err(error) => return Err(error.into()),
+        let existing = exists.iter().filter(|exists| **exists).count();
+        self.wary = if existing > 0 { WARY } else { self.wary - 1 };
+        let texts = &self.statements.texts;
+        let (text, of_existing) = match self.conflict {
+            Conflict::Update => (texts.replace(items.len()), Outcome::Updated),
+            Conflict::Error | Conflict::Skip => (texts.if_new(items.len()), Outcome::Exists),
         };
-        let mut new: HashSet<Vec<Part<'_>>> =
-            rows.iter().map(returned).collect::<Result<_, _>>()?;
-        let first = self.outcomes.len();
-        for item in items {
-            let is_new = new.remove(&self.key(item));
-            self.outcomes.push(if is_new { Outcome::Stored } else { Outcome::Exists });
-        }
-        if !new.is_empty() {
-            return Err(unexpected("a key came back that was not sent"));
-        }
-        let existing =
-            self.outcomes[first..].iter().filter(|outcome| **outcome == Outcome::Exists).count();
-        self.conflicts = existing > 0;
-        for (index, item) in items.iter().enumerate() {
-            if self.outcomes[first + index] == Outcome::Exists {
-                self.must_exist(item).await?;
+        let replaces = of_existing == Outcome::Updated && !texts.is_only_key();
+        match self.execute(text, items).await {
+            Ok(changed) => {
+                expect(changed, if replaces { items.len() } else { items.len() - existing })?;
+                let outcome = |exists| if exists { of_existing.clone() } else { Outcome::Stored };
+                self.outcomes.extend(exists.into_iter().map(outcome));
+                Ok(())
             }
+            Err(error) if is_constraint(&error) => self.one_by_one(items).await,
+            Err(error) => Err(error.into()),
         }
-        if self.conflict == Conflict::Update && existing > 0 {
-            self.replace_existing(items, first, power, existing).await?;
-        }
-        Ok(())
     }
 
-    /// Puts those of the rows in the place of others whose keys exist; their outcomes begin at `first`.
-    async fn replace_existing<T: Row>(
-        &mut self,
-        items: &[Item<T>],
-        first: usize,
-        power: u32,
-        existing: usize,
-    ) -> Result<(), Failed> {
-        if existing == items.len() {
-            let text = self.statements.texts.replace(power);
-            match self.execute(&text, items).await {
-                Ok(changed) => {
-                    self.expect_replaced(changed, items.len())?;
-                    self.outcomes[first..].fill(Outcome::Updated);
-                    return Ok(());
-                }
-                Err(error) if is_constraint(&error) => {}
-                Err(error) => return Err(error.into()),
-            }
+    /// Which of the keys the table has, a power of two of them.
+    async fn look_up(&mut self, keys: &[Vec<Value<'_>>]) -> Result<Vec<bool>, Failed> {
+        let mut arguments = SqliteArguments::default();
+        for key in keys {
+            sqlite::bind(&mut arguments, key.iter().cloned())?;
         }
-        for (index, item) in items.iter().enumerate() {
-            if self.outcomes[first + index] == Outcome::Exists {
-                self.outcomes[first + index] = self.replace(item).await?;
-            }
+        let text = self.statements.texts.look_up(keys.len());
+        let found: Option<String> =
+            sqlx::query_scalar_with(text, arguments).fetch_one(&mut *self.connection).await?;
+        let mut exists = vec![false; keys.len()];
+        for index in found.iter().flat_map(|found| found.split(',')) {
+            let index = index.parse().ok().and_then(|index: usize| exists.get_mut(index));
+            *index.ok_or_else(|| unexpected("a key was found that was not looked for"))? = true;
         }
-        Ok(())
+        Ok(exists)
     }
 
     async fn one_by_one<T: Row>(&mut self, items: &[Item<T>]) -> Result<(), Failed> {
@@ -221,16 +197,14 @@ impl Writer<'_> {
     }
 
     async fn one<T: Row>(&mut self, item: &Item<T>) -> Result<Outcome, Failed> {
-        let text = self.statements.texts.if_new();
-        match self.execute(&text, std::slice::from_ref(item)).await {
-            Ok(1) => Ok(Outcome::Stored),
-            Ok(0) if self.conflict == Conflict::Update => self.replace(item).await,
-            Ok(0) if !self.statements.key.is_empty() => {
-                self.must_exist(item).await.map(|()| Outcome::Exists)
-            }
-            Ok(changed) => Err(expect(changed, 1)
-                .err()
-                .unwrap_or_else(|| unexpected("a row was counted twice"))),
+        match self.execute(self.statements.texts.if_new(1), std::slice::from_ref(item)).await {
+            Ok(0) if !self.statements.key.is_empty() => match self.conflict {
+                Conflict::Update => self.replace(item).await,
+                Conflict::Error | Conflict::Skip => {
+                    self.must_exist(item).await.map(|()| Outcome::Exists)
+                }
+            },
+            Ok(changed) => expect(changed, 1).map(|()| Outcome::Stored),
             Err(error) => refused(error),
         }
     }
@@ -240,31 +214,19 @@ impl Writer<'_> {
         if !self.statements.may_drop {
             return Ok(());
         }
-        let value = |part| match part {
-            Part::Null => Value::Null,
-            Part::Integer(integer) => Value::Integer(integer),
-            Part::Text(text) => Value::Text(text),
-        };
-        let mut key = self.key(item).into_iter().map(value).collect();
-        let mut arguments = SqliteArguments::default();
-        sqlite::bind(&mut arguments, &mut key)?;
-        let text = self.statements.texts.exists();
-        let exists: bool =
-            sqlx::query_scalar_with(&text, arguments).fetch_one(&mut *self.connection).await?;
-        expect(u64::from(exists), 1)
+        let exists = self.look_up(&self.keys(std::slice::from_ref(item))).await?;
+        expect(u64::from(exists[0]), 1)
     }
 
     /// Puts a row in the place of the one with its key.
     async fn replace<T: Row>(&mut self, item: &Item<T>) -> Result<Outcome, Failed> {
-        let text = self.statements.texts.replace(0);
-        match self.execute(&text, std::slice::from_ref(item)).await {
-            Ok(changed) => self.expect_replaced(changed, 1).map(|()| Outcome::Updated),
+        let texts = &self.statements.texts;
+        match self.execute(texts.replace(1), std::slice::from_ref(item)).await {
+            Ok(changed) => {
+                expect(changed, usize::from(!texts.is_only_key())).map(|()| Outcome::Updated)
+            }
             Err(error) => refused(error),
         }
-    }
-
-    fn expect_replaced(&self, changed: u64, rows: usize) -> Result<(), Failed> {
-        expect(changed, if self.statements.texts.is_only_key() { 0 } else { rows })
     }
 
     /// Writes all rows of one record, or none if one of them is refused.
@@ -291,15 +253,16 @@ impl Writer<'_> {
         Ok(done.rows_affected())
     }
 
-    fn key<'v, T: Row>(&self, item: &'v Item<T>) -> Vec<Part<'v>> {
+    fn keys<'v, T: Row>(&self, items: &'v [Item<T>]) -> Vec<Vec<Value<'v>>> {
         let mut values = Vec::with_capacity(T::TABLE.columns.len());
-        item.value.values(&mut values);
-        let part = |index: &usize| match std::mem::replace(&mut values[*index], Value::Null) {
-            Value::Null => Part::Null,
-            Value::Integer(integer) => Part::Integer(integer),
-            Value::Text(text) => Part::Text(text),
-        };
-        self.statements.key.iter().map(part).collect()
+        let mut keys = Vec::with_capacity(items.len());
+        for item in items {
+            values.clear();
+            item.value.values(&mut values);
+            let part = |index: &usize| std::mem::replace(&mut values[*index], Value::Null);
+            keys.push(self.statements.key.iter().map(part).collect());
+        }
+        keys
     }
 }
 
@@ -312,25 +275,9 @@ fn arguments<T: Row>(items: &[Item<T>]) -> Result<SqliteArguments<'_>, sqlx::Err
     for item in items {
         item.value.values(&mut values);
         debug_assert_eq!(values.len(), columns, "a row has one value for each column");
-        sqlite::bind(&mut arguments, &mut values)?;
+        sqlite::bind(&mut arguments, values.drain(..))?;
     }
     Ok(arguments)
-}
-
-fn returned(row: &SqliteRow) -> Result<Vec<Part<'_>>, sqlx::Error> {
-    let part = |index: usize| {
-        let value = row.try_get_raw(index)?;
-        if value.is_null() {
-            return Ok(Part::Null);
-        }
-        let is_integer = sqlx::TypeInfo::name(value.type_info().as_ref()) == "INTEGER";
-        if is_integer {
-            row.try_get_unchecked(index).map(Part::Integer)
-        } else {
-            row.try_get_unchecked::<&str, _>(index).map(|text| Part::Text(Cow::Borrowed(text)))
-        }
-    };
-    (0..row.len()).map(part).collect()
 }
 
 /// True if a row was refused and the statement has left nothing behind.

@@ -1,8 +1,8 @@
-//! What is SQLite's own: how tables are created and compared, and how rows are written.
+//! What is SQLite's own: how tables are compared, and how rows are written.
 
 use std::collections::BTreeSet;
 
-use gegendruck_checkpoints::{Target, trouble};
+use gegendruck_checkpoints::{Target, quoted, trouble};
 use sqlx::sqlite::{SqliteArguments, SqliteConnection};
 use sqlx::{Arguments, Row as _};
 
@@ -215,11 +215,6 @@ async fn has_key(
     Ok(false)
 }
 
-/// The statement that creates the table.
-pub(super) fn create_table(table: &Table, name: &str) -> String {
-    table.sqlite_ddl(name)
-}
-
 /// True if the table has triggers, which may drop rows without a word.
 pub(super) async fn has_triggers(
     connection: &mut SqliteConnection,
@@ -272,97 +267,105 @@ pub(super) async fn rows_above(
     Ok(rows.unsigned_abs())
 }
 
-/// The texts of the statements that write rows of one table.
+/// The texts of the statements that write rows of one table, each for 1, 2, 4, ... rows.
 ///
-/// Each says `OR ABORT`, which overrides what the table's definition says about conflicts: a statement that refuses a row leaves
-/// nothing behind, and its transaction goes on.
+/// They say `OR ABORT`, which overrides what the table's definition says about conflicts: a statement that refuses a row leaves
+/// nothing behind, and its transaction goes on. A statement takes its rows in their order.
 #[derive(Debug)]
 pub(super) struct Texts {
-    table: String,
-    columns: Vec<String>,
-    key: Vec<String>,
-    /// By power of two: so many rows in one statement.
     plain: Vec<String>,
+    if_new: Vec<String>,
+    replace: Vec<String>,
+    look_up: Vec<String>,
+    is_only_key: bool,
 }
 
 impl Texts {
     pub(super) fn new(table: &Table, name: &str) -> Texts {
-        let quote =
-            |names: &mut dyn Iterator<Item = &'static str>| names.map(quoted).collect::<Vec<_>>();
-        let columns = quote(&mut table.columns.iter().map(|column| column.name));
-        let key = quote(&mut table.key.iter().copied());
-        let mut texts = Texts { table: quoted(name), columns, key, plain: Vec::new() };
-        let powers = texts.most_rows().ilog2();
-        texts.plain = (0..=powers).map(|power| texts.insert(1 << power)).collect();
-        texts
+        let name = quoted(name);
+        let columns: Vec<String> = table.columns.iter().map(|column| quoted(column.name)).collect();
+        let key: Vec<String> = table.key.iter().map(|column| quoted(column)).collect();
+        let most = (MOST_VALUES / columns.len().max(1)).clamp(1, MOST_ROWS);
+        let sizes = || (0..=most.ilog2()).map(|power| 1_usize << power);
+
+        let into = format!("INSERT OR ABORT INTO {name} ({}) VALUES", columns.join(", "));
+        let row = format!("({})", vec!["?"; columns.len()].join(","));
+        let plain = sizes().map(|rows| format!("{into} {}", vec![row.as_str(); rows].join(",")));
+        let plain: Vec<String> = plain.collect();
+
+        let set: Vec<String> = columns
+            .iter()
+            .filter(|column| !key.contains(column))
+            .map(|column| format!("{column} = excluded.{column}"))
+            .collect();
+        let on_conflict = |action: &str| {
+            let clause = match key.as_slice() {
+                [] => String::new(),
+                key => format!(" ON CONFLICT ({}) DO {action}", key.join(", ")),
+            };
+            plain.iter().map(|text| format!("{text}{clause}")).collect::<Vec<_>>()
+        };
+        let if_new = on_conflict("NOTHING");
+        let replace = match set.as_slice() {
+            [] => if_new.clone(),
+            set => on_conflict(&format!("UPDATE SET {}", set.join(", "))),
+        };
+
+        // As the index that makes keys unique compares them, whatever the column's own collation.
+        let same = |(index, column)| format!("t.{column} = k.column{} COLLATE BINARY", index + 2);
+        let same = key.iter().enumerate().map(same).collect::<Vec<_>>().join(" AND ");
+        let keys = |keys: usize| {
+            let key = |index| format!("({index}{})", ",?".repeat(key.len()));
+            let keys = (0..keys).map(key).collect::<Vec<_>>().join(",");
+            format!(
+                "SELECT group_concat(k.column1) FROM (VALUES {keys}) AS k CROSS JOIN {name} AS t ON {same}"
+            )
+        };
+        let look_up = sizes().map(keys).collect();
+        Texts { plain, if_new, replace, look_up, is_only_key: set.is_empty() }
     }
 
     /// Most rows of one statement, a power of two.
     pub(super) fn most_rows(&self) -> usize {
-        let most = (MOST_VALUES / self.columns.len().max(1)).clamp(1, MOST_ROWS);
-        1 << most.ilog2()
+        1 << (self.plain.len() - 1)
     }
 
-    fn insert(&self, rows: usize) -> String {
-        let row = format!("({})", vec!["?"; self.columns.len()].join(","));
-        let rows = vec![row; rows].join(",");
-        format!("INSERT OR ABORT INTO {} ({}) VALUES {rows}", self.table, self.columns.join(", "))
+    /// Inserts so many rows; a row that the table refuses is an error.
+    pub(super) fn plain(&self, rows: usize) -> &str {
+        of_size(&self.plain, rows)
     }
 
-    /// Inserts `2^power` rows; a row that the table refuses is an error.
-    pub(super) fn plain(&self, power: u32) -> &str {
-        &self.plain[power as usize]
+    /// Inserts those of so many rows whose key is not there.
+    pub(super) fn if_new(&self, rows: usize) -> &str {
+        of_size(&self.if_new, rows)
     }
 
-    /// Inserts those of `2^power` rows whose key is not there, and gives their keys.
-    pub(super) fn new_keys(&self, power: u32) -> String {
-        let key = self.key.join(", ");
-        format!("{} ON CONFLICT ({key}) DO NOTHING RETURNING {key}", self.plain(power))
+    /// Inserts so many rows, or puts them in the place of those with their keys.
+    pub(super) fn replace(&self, rows: usize) -> &str {
+        of_size(&self.replace, rows)
     }
 
-    /// Inserts one row if its key is not there.
-    pub(super) fn if_new(&self) -> String {
-        if self.key.is_empty() {
-            return self.plain(0).into();
-        }
-        format!("{} ON CONFLICT ({}) DO NOTHING", self.plain(0), self.key.join(", "))
-    }
-
-    /// Asks whether a key is there.
-    pub(super) fn exists(&self) -> String {
-        let is = |column: &String| format!("{column} IS ?");
-        let key = self.key.iter().map(is).collect::<Vec<_>>().join(" AND ");
-        format!("SELECT EXISTS (SELECT 1 FROM {} WHERE {key})", self.table)
+    /// Asks which of so many keys are there: their indexes, as one text.
+    pub(super) fn look_up(&self, keys: usize) -> &str {
+        of_size(&self.look_up, keys)
     }
 
     /// True if a row is nothing but its key, so that there is nothing to replace.
     pub(super) fn is_only_key(&self) -> bool {
-        self.columns.iter().all(|column| self.key.contains(column))
-    }
-
-    /// Inserts `2^power` rows, or puts them in the place of those with their keys.
-    pub(super) fn replace(&self, power: u32) -> String {
-        let key = self.key.join(", ");
-        let rest: Vec<String> = self
-            .columns
-            .iter()
-            .filter(|column| !self.key.contains(column))
-            .map(|column| format!("{column} = excluded.{column}"))
-            .collect();
-        let action = match rest.as_slice() {
-            [] => "NOTHING".to_string(),
-            rest => format!("UPDATE SET {}", rest.join(", ")),
-        };
-        format!("{} ON CONFLICT ({key}) DO {action}", self.plain(power))
+        self.is_only_key
     }
 }
 
-/// Moves one row's values to what a statement binds.
+fn of_size(texts: &[String], rows: usize) -> &str {
+    &texts[rows.ilog2() as usize]
+}
+
+/// Adds values to what a statement binds.
 pub(super) fn bind<'a>(
     arguments: &mut SqliteArguments<'a>,
-    values: &mut Vec<Value<'a>>,
+    values: impl Iterator<Item = Value<'a>>,
 ) -> Result<(), sqlx::Error> {
-    for value in values.drain(..) {
+    for value in values {
         let added = match value {
             Value::Null => arguments.add(None::<i64>),
             Value::Integer(integer) => arguments.add(integer),
@@ -373,7 +376,65 @@ pub(super) fn bind<'a>(
     Ok(())
 }
 
-/// An identifier that is taken as it is written, whatever is in it.
-fn quoted(identifier: impl AsRef<str>) -> String {
-    format!("\"{}\"", identifier.as_ref().replace('"', "\"\""))
+#[cfg(test)]
+mod tests {
+    use sqlx::Connection;
+
+    use super::*;
+
+    const PARTS: Table = Table {
+        name: "parts",
+        columns: &[
+            Column::nullable("text", ColumnType::Text),
+            Column::required("part", ColumnType::Integer),
+            Column::required("claim \"id\"", ColumnType::Text),
+        ],
+        key: &["claim \"id\"", "part"],
+    };
+
+    #[test]
+    fn keys_are_looked_up_through_their_index_whatever_it_is() {
+        let run = async |ddl: &str| {
+            let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+            sqlx::raw_sql(ddl).execute(&mut connection).await.unwrap();
+            let rows = "INSERT INTO parts VALUES ('x', 1, 'a'), ('y', 2, 'a'), ('z', 2, 'b')";
+            sqlx::raw_sql(rows).execute(&mut connection).await.unwrap();
+            let text = Texts::new(&PARTS, "parts").look_up(4).to_string();
+            let arguments = || {
+                let keys = [("a", 2), ("b", 1), ("A", 1), ("b", 2)];
+                let values = keys.iter().flat_map(|(id, part)| [Value::from(*id), (*part).into()]);
+                let mut arguments = SqliteArguments::default();
+                bind(&mut arguments, values).unwrap();
+                arguments
+            };
+            let found: String = sqlx::query_scalar_with(&text, arguments())
+                .fetch_one(&mut connection)
+                .await
+                .unwrap();
+            assert_eq!(found, "0,3", "{ddl}");
+            let plan: Vec<String> =
+                sqlx::query_with(&format!("EXPLAIN QUERY PLAN {text}"), arguments())
+                    .fetch_all(&mut connection)
+                    .await
+                    .unwrap()
+                    .iter()
+                    .map(|row| row.get("detail"))
+                    .collect();
+            assert!(plan.iter().any(|step| step.starts_with("SEARCH t USING")), "{ddl}: {plan:?}");
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for end in [
+            "PRIMARY KEY (\"claim \"\"id\"\"\", part))",
+            "PRIMARY KEY (part, \"claim \"\"id\"\"\")) STRICT",
+            "PRIMARY KEY (\"claim \"\"id\"\"\", part)) WITHOUT ROWID",
+            "UNIQUE (part, \"claim \"\"id\"\"\"))",
+        ] {
+            let columns = "text TEXT, part INTEGER, \"Claim \"\"ID\"\"\" TEXT";
+            runtime.block_on(run(&format!("CREATE TABLE parts ({columns}, {end}")));
+        }
+        runtime.block_on(run(
+            "CREATE TABLE parts (text TEXT, part INTEGER, \"Claim \"\"ID\"\"\" TEXT COLLATE NOCASE);
+             CREATE UNIQUE INDEX keys ON parts (part, \"claim \"\"id\"\"\" COLLATE BINARY)",
+        ));
+    }
 }

@@ -2,17 +2,18 @@
 
 mod kit;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use gegendruck::{Sink, SinkError};
+use gegendruck::{Position, Sink, SinkError, Tried, Tries};
 use gegendruck_checkpoints::{Accept, Decision, Ledger};
+use proptest::prelude::*;
 
 use super::{Conflict, MaxErrors, SqlError, TableState, check_table};
 use kit::{ENTRIES, Entry, Import, World, attempt, lines};
 
 pub(super) use kit::Faults;
 
-/// Keys twice in one group, over groups, and a third time; a refused and a filtered record between them.
+/// Keys twice in one group, over groups, and a third time; a rejected and a filtered record between them.
 const INPUT: &str = "a,1\nb,2\na,3\n!bad\nc,4\n#left out\nb,5\na,6\nd,7\n";
 
 #[track_caller]
@@ -95,6 +96,53 @@ a=1 d=4 e=5
 read 5 = stored 3 (updated 0) + rejected 2 + filtered 0 + duplicate 0; complete, exit 1";
                 assert_eq!(world.dump().await, expected, "{conflict:?}, batch {batch}");
             });
+        }
+    }
+}
+
+#[test]
+fn rows_are_replaced_in_the_order_of_the_source() {
+    for batch in [1, 2, 5_000] {
+        kit::run(async {
+            let world = World::new("a,1\nb,9\na,2\nc,2\nb,1\n");
+            world
+                .execute("CREATE TABLE entries (key TEXT PRIMARY KEY, value INTEGER UNIQUE) STRICT")
+                .await;
+            let update = Import { batch, conflict: Conflict::Update, ..Import::default() };
+            world.import(update).await.unwrap();
+            let expected = "\
+a=2 b=1
+4 constraint `c,2`
+read 5 = stored 4 (updated 2) + rejected 1 + filtered 0 + duplicate 0; complete, exit 1";
+            assert_eq!(world.dump().await, expected, "batch {batch}");
+        });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_batch_size_changes_what_becomes_of_a_row(
+        rows in proptest::collection::vec((0..80_u8, 0..250_u8), 1..150),
+    ) {
+        let input: String = rows.iter().map(|(key, value)| format!("k{key},{value}\n")).collect();
+        let ddl = "CREATE TABLE entries (key TEXT PRIMARY KEY, value INTEGER UNIQUE CHECK (value < 248)) STRICT";
+        for conflict in [Conflict::Error, Conflict::Skip, Conflict::Update] {
+            let dump = |batch| {
+                kit::run(async {
+                    let world = World::new(&input);
+                    world.execute(ddl).await;
+                    let max_errors = MaxErrors::Count(150);
+                    let import = Import { batch, conflict, max_errors, ..Import::default() };
+                    world.import(import).await.unwrap();
+                    world.dump().await
+                })
+            };
+            let one_by_one = dump(1);
+            for batch in [3, 40, 5_000] {
+                prop_assert_eq!(&dump(batch), &one_by_one, "{:?}, batch {}", conflict, batch);
+            }
         }
     }
 }
@@ -329,6 +377,48 @@ fn a_run_that_was_taken_over_can_write_nothing() {
 }
 
 #[test]
+fn attempts_stand_or_fall_with_their_group_and_cost_nothing_where_there_are_none() {
+    kit::run(async {
+        let world = World::new(&lines(40));
+        let (_ledger, ticket, points) = world.begin(Conflict::Error, false).await;
+        let mut groups = world.groups(&points[0], 10);
+        let tried = |attempts| {
+            let (at, now) = (Position { record: 35, ..Position::default() }, SystemTime::now());
+            vec![Tried {
+                stage: "score".into(),
+                at,
+                tries: Tries { attempts, first: now, last: now },
+            }]
+        };
+        let kept = async || {
+            sqlx::query_scalar::<_, i64>("SELECT attempts FROM gegendruck_tried")
+                .fetch_optional(&mut world.connect().await)
+                .await
+                .unwrap()
+        };
+        let mut sink = world.sink(&ticket, &Import::default()).await;
+        groups[0].tried = tried(1);
+        sink.commit_group(&groups[0], None).await.unwrap();
+        assert_eq!(kept().await, Some(1));
+        let mut failing = world.groups(&points[0], 10).swap_remove(1);
+        failing.tried = tried(2);
+        failing.checkpoints[0].at.byte = 0;
+        sink.commit_group(&failing, None).await.unwrap_err();
+        assert_eq!(kept().await, Some(1), "nothing of the group was written");
+        // A sink that is opened later knows that there are some.
+        let mut sink = world.sink(&ticket, &Import::default()).await;
+        sink.commit_group(&groups[1], None).await.unwrap();
+        assert_eq!(kept().await, None);
+        // Without the table, a statement on it would fail.
+        world.execute("ALTER TABLE gegendruck_tried RENAME TO elsewhere").await;
+        sink.commit_group(&groups[2], None).await.unwrap();
+        world.execute("ALTER TABLE elsewhere RENAME TO gegendruck_tried").await;
+        sink.commit_group(&groups[3], None).await.unwrap();
+        sink.complete(&Default::default()).await.unwrap();
+    });
+}
+
+#[test]
 fn a_database_that_somebody_else_holds_is_waited_for_and_then_given_up() {
     kit::run(async {
         let world = World::new(&lines(10));
@@ -368,7 +458,7 @@ fn the_group_that_passes_the_limit_is_committed_and_the_run_stops() {
         let world = World::new("a,1\n!\nb,2\n!\nc,3\n!\nd,4\n");
         let import = Import { batch: 2, max_errors: MaxErrors::Count(1), ..Import::default() };
         let stop = world.import(import).await.unwrap_err();
-        assert!(stop.starts_with("2 of 4 records were refused, 1 are allowed"), "{stop}");
+        assert!(stop.starts_with("2 of 4 records were rejected, 1 are allowed"), "{stop}");
         assert_eq!(world.committed().await, 4);
         let more = Import { batch: 2, max_errors: MaxErrors::Count(3), ..Import::default() };
         world.import(more).await.unwrap();
@@ -377,7 +467,7 @@ fn the_group_that_passes_the_limit_is_committed_and_the_run_stops() {
 }
 
 #[test]
-fn a_file_that_is_refused_for_the_most_part_is_not_begun() {
+fn a_file_that_is_rejected_for_the_most_part_is_not_begun() {
     kit::run(async {
         let world = World::new(&format!("{}{}", "!\n".repeat(501), lines(600)));
         let error = world.import(Import { batch: 1_100, ..Import::default() }).await.unwrap_err();

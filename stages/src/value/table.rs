@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use gegendruck_checkpoints::quoted;
+
 use super::Decimal;
 
 /// One column's value, as the target stores it. A decimal is an [`Value::Integer`] in units of its column's scale; dates and
@@ -131,11 +133,6 @@ fn sqlite_type(ty: ColumnType) -> &'static str {
         ColumnType::Integer | ColumnType::Decimal { .. } => "INTEGER",
         ColumnType::Text | ColumnType::Date | ColumnType::Timestamp => "TEXT",
     }
-}
-
-/// An SQL identifier that is taken as it is written, whatever is in it.
-fn quoted(identifier: &str) -> String {
-    format!("\"{}\"", identifier.replace('"', "\"\""))
 }
 
 /// A row of a table.

@@ -1,6 +1,6 @@
 //! A small import: lines `key,value` of a file, as groups, into table `entries`.
 //!
-//! `!…` is refused, `#…` is left out, `a|b,1` becomes a row for each key.
+//! `!…` is rejected, `#…` is left out, `a|b,1` becomes a row for each key.
 
 use std::fmt::Write as _;
 use std::future::Future;
@@ -198,7 +198,7 @@ impl World {
                 (ledger, ticket, spec.inputs)
             }
             Decision::GoOn(go_on) => {
-                let ticket = ledger.go_on(&go_on, &attempt()).await.unwrap();
+                let (ticket, _) = ledger.go_on(&go_on, &attempt()).await.unwrap();
                 (ledger, ticket, go_on.inputs)
             }
             Decision::AlreadyDone(done) => panic!("{done:?}"),
@@ -374,6 +374,7 @@ fn empty(start: Position) -> Group<Entry> {
         checkpoints: Vec::new(),
         start,
         blocks: Vec::new(),
+        tried: Vec::new(),
     }
 }
 
