@@ -13,7 +13,7 @@ use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use gegendruck::{Buffer, Bytes, Records};
 
-use crate::exit::Refused;
+use crate::exit::{Exit, Refused};
 use crate::generate::{FaultKind, FaultKindError, Share, ShareError};
 
 /// Imports files into a database: goes on after a crash where it was, and names the bottleneck.
@@ -24,10 +24,7 @@ use crate::generate::{FaultKind, FaultKindError, Share, ShareError};
     args_override_self = true,
     disable_help_subcommand = true
 )]
-#[command(
-    after_help = "Exit codes: 0 complete, 1 complete with rejects, 2 usage, 3 reject limit, 4 failed, 5 interrupted, \
-    6 held by another run, 7 not what the checkpoint describes, 8 does not balance, 9 no input, 10 known content, 70 internal"
-)]
+#[command(after_help = format!("Exit codes: {}", Exit::list()))]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -39,7 +36,7 @@ pub struct Cli {
 pub enum Command {
     /// Import; if an earlier run of the same input stopped, go on where it stopped.
     Run(RunArgs),
-    /// Check input, columns and target without writing; print stages and bounds.
+    /// Check input, columns and target without writing; print stages, bounds and settings of the run with these flags.
     Plan(RunArgs),
     /// List every error of the files that the first stages find, without target or service.
     Validate(ValidateArgs),
@@ -57,7 +54,7 @@ pub enum Command {
     Pipelines,
     /// Write test input: the same bytes for the same arguments.
     Generate(GenerateArgs),
-    /// Print the ledger's tables.
+    /// Print the tables of ledger and pipelines.
     Ledger {
         /// What to print.
         #[command(subcommand)]
@@ -138,7 +135,7 @@ pub struct RunArgs {
     /// Take the records added to an input that was complete before.
     #[arg(long, env = "NIGHTLY_IMPORT_ACCEPT_GROWN")]
     pub accept_grown: bool,
-    /// How to end when the same content was loaded under another name.
+    /// How to end when the same content was loaded, or is given, under another name.
     #[arg(long, value_enum, default_value = "fail", env = "NIGHTLY_IMPORT_IF_DONE")]
     pub if_done: IfDone,
     /// Refuse the record that the process died on again and again, and go on behind it.
@@ -253,11 +250,11 @@ pub struct OutputArgs {
     /// Say nothing but errors and the summary.
     #[arg(long, short, env = "NIGHTLY_IMPORT_QUIET")]
     pub quiet: bool,
-    /// No progress.
+    /// No progress, neither lines that are redrawn nor lines of the log.
     #[arg(long, env = "NIGHTLY_IMPORT_NO_PROGRESS")]
     pub no_progress: bool,
-    /// Write the summary to a file, whatever happens.
-    #[arg(long, value_name = "FILE.json", env = "NIGHTLY_IMPORT_SUMMARY")]
+    /// Write the summary of `run` to a file, whatever happens: as CSV if its name ends so, else as JSON.
+    #[arg(long, value_name = "FILE.{json,csv}", env = "NIGHTLY_IMPORT_SUMMARY")]
     pub summary: Option<PathBuf>,
 }
 
@@ -316,10 +313,18 @@ pub struct InspectArgs {
 #[derive(Clone, Debug, Subcommand)]
 pub enum RejectsCommand {
     /// Count them, by column and kind, and list the first ones.
-    List(RejectsArgs),
+    List {
+        /// Which.
+        #[command(flatten)]
+        which: RejectsArgs,
+        /// As a JSON document, all of them.
+        #[arg(long)]
+        json: bool,
+    },
     /// Show one with its source bytes.
     Show {
         /// Its number, as `list` prints it.
+        #[arg(value_parser = reject_id)]
         id: i64,
         /// Where it is.
         #[command(flatten)]
@@ -344,9 +349,6 @@ pub struct RejectsArgs {
     /// Where they are.
     #[command(flatten)]
     pub target: TargetArgs,
-    /// As a JSON document.
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Settings of `generate`.
@@ -395,10 +397,10 @@ pub enum OnConflict {
     Update,
 }
 
-/// How to end when the same content was loaded under another name.
+/// How to end when the same content was loaded, or is given, under another name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum IfDone {
-    /// Exit 0.
+    /// Take it once, exit 0.
     Ok,
     /// Exit 10.
     Fail,
@@ -443,6 +445,10 @@ pub enum LogFormat {
 /// The quote, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuoteArg(pub Option<u8>);
+
+fn reject_id(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| "give a number, as `rejects list` prints it".into())
+}
 
 fn byte(text: &str) -> Result<u8, String> {
     match text {
@@ -629,9 +635,17 @@ fn settings(path: &std::path::Path, command: &str) -> Result<Vec<OsString>, Refu
     let sub = definition.find_subcommand(command).expect("the command was parsed");
     let mut arguments = Vec::new();
     for (key, value) in table {
-        let Some(argument) =
-            sub.get_arguments().find(|argument| argument.get_long() == Some(key.as_str()))
-        else {
+        if key == "config" {
+            return Err(Refused::usage(format!(
+                "{shown}: a settings file cannot name another one"
+            )));
+        }
+        let named = |argument: &&clap::Arg| argument.get_long() == Some(key.as_str());
+        let Some(argument) = sub.get_arguments().find(named) else {
+            // One file for all commands, as one environment.
+            if definition.get_subcommands().any(|other| other.get_arguments().any(|a| named(&a))) {
+                continue;
+            }
             let known: Vec<_> = sub.get_arguments().filter_map(clap::Arg::get_long).collect();
             let hint = nearest(&key, &known)
                 .map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));

@@ -33,6 +33,22 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// All of them, in the order of their codes.
+    pub const ALL: [Exit; 12] = [
+        Exit::Complete,
+        Exit::Rejects,
+        Exit::Usage,
+        Exit::Limit,
+        Exit::Failed,
+        Exit::Interrupted,
+        Exit::Held,
+        Exit::Mismatch,
+        Exit::Unbalanced,
+        Exit::NotThere,
+        Exit::Known,
+        Exit::Internal,
+    ];
+
     /// The code.
     pub fn code(self) -> u8 {
         self as u8
@@ -40,23 +56,30 @@ impl Exit {
 
     /// The code as the ledger stores it, turned back.
     pub fn from_code(code: i64) -> Option<Exit> {
-        use Exit::*;
-        [
-            Complete,
-            Rejects,
-            Usage,
-            Limit,
-            Failed,
-            Interrupted,
-            Held,
-            Mismatch,
-            Unbalanced,
-            NotThere,
-            Known,
-            Internal,
-        ]
-        .into_iter()
-        .find(|exit| i64::from(exit.code()) == code)
+        Exit::ALL.into_iter().find(|exit| i64::from(exit.code()) == code)
+    }
+
+    /// All codes with what they mean, in one line: the help and the README have it.
+    pub fn list() -> String {
+        let one = |exit: Exit| format!("{} {}", exit.code(), exit.meaning());
+        Exit::ALL.map(one).join(", ")
+    }
+
+    fn meaning(self) -> &'static str {
+        match self {
+            Exit::Complete => "complete",
+            Exit::Rejects => "complete with rejects",
+            Exit::Usage => "usage",
+            Exit::Limit => "reject limit",
+            Exit::Failed => "failed",
+            Exit::Interrupted => "interrupted",
+            Exit::Held => "held by another run",
+            Exit::Mismatch => "not what the checkpoint describes",
+            Exit::Unbalanced => "does not balance",
+            Exit::NotThere => "no input",
+            Exit::Known => "known content",
+            Exit::Internal => "internal",
+        }
     }
 
     /// The words at the head of a summary.
@@ -105,6 +128,12 @@ impl Refused {
         Refused::new(Exit::Usage, message)
     }
 
+    /// A panic (exit 70).
+    pub fn internal() -> Refused {
+        let words = "internal error; what is committed stays, and the next run goes on behind it";
+        Refused::new(Exit::Internal, words)
+    }
+
     /// A failure of database, disk or input (exit 4).
     pub fn failed(message: impl Into<String>) -> Refused {
         Refused::new(Exit::Failed, message)
@@ -118,5 +147,24 @@ pub fn shell_word(text: &str) -> String {
         text.into()
     } else {
         format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_readme_lists_the_codes_that_there_are() {
+        let readme = include_str!("../../README.md");
+        let line = format!("Exit codes: {}.", Exit::list());
+        assert!(readme.contains(&line), "the README has not the line\n{line}");
+    }
+
+    #[test]
+    fn every_code_turns_back_into_its_exit() {
+        for exit in Exit::ALL {
+            assert_eq!(Exit::from_code(exit.code().into()), Some(exit));
+        }
     }
 }

@@ -10,7 +10,7 @@ use futures::future::LocalBoxFuture;
 use gegendruck::{Pipeline, Reason};
 use gegendruck_checkpoints::Target;
 use gegendruck_stages::csv::FromFields;
-use gegendruck_stages::value::{Formats, Row};
+use gegendruck_stages::value::{Formats, Row, Table};
 
 use crate::cli::{OnConflict, RunArgs, Settings, ValidateArgs};
 use crate::exit::{Exit, Refused};
@@ -50,6 +50,11 @@ pub trait Import: Send + Sync + 'static {
     /// All faults that the first stages find in a record, without target or service.
     fn faults(raw: &Self::Raw, formats: &Formats) -> Vec<Reason>;
 
+    /// Tables that [`Import::finish`] fills for a run into `table`, with their names.
+    fn more_tables(_table: &str) -> Vec<(Table, String)> {
+        Vec::new()
+    }
+
     /// Statements for the transaction that completes a run into `table`, in order.
     fn finish(_table: &str) -> Vec<String> {
         Vec::new()
@@ -66,6 +71,8 @@ pub trait AnyImport: Send + Sync {
     fn columns(&self) -> &'static [&'static str];
     /// The table that it writes.
     fn table(&self) -> &'static str;
+    /// The statements that create its tables.
+    fn ddl(&self) -> String;
     /// The names of its stages.
     fn stages(&self) -> Vec<String>;
     /// `nightly-import run`.
@@ -76,7 +83,11 @@ pub trait AnyImport: Send + Sync {
         log: &'a Log,
     ) -> LocalBoxFuture<'a, Result<Exit, Refused>>;
     /// `nightly-import plan`.
-    fn plan<'a>(&'a self, arguments: &'a RunArgs) -> LocalBoxFuture<'a, Result<Exit, Refused>>;
+    fn plan<'a>(
+        &'a self,
+        arguments: &'a RunArgs,
+        settings: &'a Settings,
+    ) -> LocalBoxFuture<'a, Result<Exit, Refused>>;
     /// `nightly-import validate`.
     fn validate<'a>(
         &'a self,
@@ -103,6 +114,12 @@ impl<I: Import> AnyImport for Known<I> {
         I::Row::TABLE.name
     }
 
+    fn ddl(&self) -> String {
+        let statements =
+            tables::<I>(I::Row::TABLE.name).map(|(table, name)| table.sqlite_ddl(&name) + ";\n");
+        statements.collect()
+    }
+
     fn stages(&self) -> Vec<String> {
         crate::plan::stage_names::<I>()
     }
@@ -116,8 +133,12 @@ impl<I: Import> AnyImport for Known<I> {
         Box::pin(crate::run::run::<I>(arguments, settings, log))
     }
 
-    fn plan<'a>(&'a self, arguments: &'a RunArgs) -> LocalBoxFuture<'a, Result<Exit, Refused>> {
-        Box::pin(crate::plan::plan::<I>(arguments))
+    fn plan<'a>(
+        &'a self,
+        arguments: &'a RunArgs,
+        settings: &'a Settings,
+    ) -> LocalBoxFuture<'a, Result<Exit, Refused>> {
+        Box::pin(crate::plan::plan::<I>(arguments, settings))
     }
 
     fn validate<'a>(
@@ -126,6 +147,11 @@ impl<I: Import> AnyImport for Known<I> {
     ) -> LocalBoxFuture<'a, Result<Exit, Refused>> {
         Box::pin(crate::validate::validate::<I>(arguments))
     }
+}
+
+/// The tables that a run into `table` writes, with their names: the one of its rows first.
+pub(crate) fn tables<I: Import>(table: &str) -> impl Iterator<Item = (Table, String)> {
+    std::iter::once((I::Row::TABLE, table.to_string())).chain(I::more_tables(table))
 }
 
 fn known<I: Import>() -> Box<dyn AnyImport> {

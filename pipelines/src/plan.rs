@@ -1,18 +1,18 @@
 //! `nightly-import plan`: what a run would be, without writing anything.
 
-use gegendruck::{Buffer, Pipeline, Plan, StreamSource, thousands};
-use gegendruck_checkpoints::{Accept, Decision, Ledger, LedgerError, Target};
-use gegendruck_stages::csv::CsvSource;
-use gegendruck_stages::sql::check_table;
-use gegendruck_stages::value::Row;
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
-use crate::cli::RunArgs;
-use crate::dialect::{dialect, formats};
+use gegendruck::{Buffer, Pipeline, Plan, StreamSource, thousands};
+use gegendruck_checkpoints::{Decision, LockError, Target, Trouble};
+
+use crate::cli::{RunArgs, Settings};
 use crate::exit::{Exit, Refused};
 use crate::imports::{Context, Import};
 use crate::run::{
-    csv_refused, empty, from_the_beginning, identity, options, refused, regular_files, table,
-    target,
+    FoundTarget, Inputs, decide, left_out, lock_refused, look, look_at_target,
+    summary_can_be_written, table,
 };
 
 /// The stages of an import with the settings that they would run with.
@@ -46,79 +46,100 @@ pub fn stage_names<I: Import>() -> Vec<String> {
     plan.map(|plan| plan.stages.into_iter().map(|stage| stage.name).collect()).unwrap_or_default()
 }
 
-/// Checks inputs and target and prints stages and bounds. Writes nothing.
+/// Checks inputs and target as a run does, and prints stages, bounds and settings. Writes nothing.
 ///
 /// # Errors
 /// What would keep a run from starting.
-pub async fn plan<I: Import>(arguments: &RunArgs) -> Result<Exit, Refused> {
-    let dialect = dialect(&arguments.dialect)?;
-    formats(&arguments.values)?;
-    let plan =
-        stages::<I>(&options::<I>(arguments)).map_err(|error| Refused::usage(error.to_string()))?;
-    let paths = regular_files(&arguments.inputs)?;
-    let inputs = from_the_beginning(&paths);
-    let ignored = &arguments.dialect.ignore_columns;
-    let source = CsvSource::<I::Raw>::open(inputs, &dialect, ignored, empty(arguments))
-        .await
-        .map_err(|error| csv_refused(&error))?;
-    let target = target(arguments)?;
+pub async fn plan<I: Import>(arguments: &RunArgs, settings: &Settings) -> Result<Exit, Refused> {
+    summary_can_be_written(arguments)?;
+    let looked = look::<I>(arguments).await?;
+    let target = &looked.target;
+    may_be_locked(target)?;
+    let FoundTarget { ledger, missing, contracts } =
+        look_at_target::<I>(arguments, &looked).await?;
+    let what = match ledger {
+        None if target.exists() => "a ledger would be created".into(),
+        None => "a new database would be created".into(),
+        Some(mut ledger) => {
+            let paths = &looked.inputs.paths;
+            let decision = decide::<I>(arguments, &looked.dialect, &mut ledger, paths).await?;
+            if !matches!(decision, Decision::AlreadyDone(_)) && !may_write(target.path()) {
+                let words = format!("{}: {}", target.path().display(), Trouble::ReadOnly);
+                return Err(Refused::usage(words));
+            }
+            match decision {
+                Decision::New { .. } => "a new run would begin".into(),
+                Decision::GoOn(run) => format!("run {} would go on", run.run),
+                Decision::AlreadyDone(done) => {
+                    let runs: BTreeSet<&str> = done.iter().map(|done| done.run.as_str()).collect();
+                    let runs: Vec<_> = runs.into_iter().collect();
+                    format!("already done by run {}", runs.join(", "))
+                }
+            }
+        }
+    };
+    let mut text = describe_inputs(&looked.inputs);
+    let shown = target.path().display();
+    text.push_str(&format!("target  sqlite:{shown}, table {}: {what}\n", table::<I>(arguments)));
+    if !missing.is_empty() {
+        text.push_str(&format!("tables  would be created: {}\n", missing.join(", ")));
+    }
+    if let Some(contracts) = contracts {
+        text.push_str(&format!("before  {} would be imported first\n", contracts.display()));
+    }
+    text.push_str(&describe(&looked.plan));
+    for (name, setting) in settings.0.iter().filter(|(_, setting)| setting.from != "default") {
+        text.push_str(&format!("setting {name} = {} (from {})\n", setting.value, setting.from));
+    }
+    crate::print(&text);
+    Ok(Exit::Complete)
+}
+
+/// Refuses a target that a run may not lock.
+fn may_be_locked(target: &Target) -> Result<(), Refused> {
+    let path = target.lock_path();
+    let folder = target.path().parent().unwrap_or(Path::new("/"));
+    if may_write(if path.exists() { &path } else { folder }) {
+        return Ok(());
+    }
+    let source = std::io::Error::from_raw_os_error(PERMISSION_DENIED);
+    Err(lock_refused(&LockError::File { path, source }))
+}
+
+/// `EACCES`.
+const PERMISSION_DENIED: i32 = 13;
+
+/// False if this user may not write there, as far as owner and mode tell: nothing is tried. Which others this user's groups
+/// allow is not known here; they get the benefit of the doubt.
+fn may_write(path: &Path) -> bool {
+    let (Ok(this), Ok(found)) = (std::fs::metadata("/proc/self"), std::fs::metadata(path)) else {
+        return true;
+    };
+    let bits = if this.uid() == found.uid() { 0o200 } else { 0o022 };
+    this.uid() == 0 || found.mode() & bits != 0
+}
+
+fn describe_inputs(inputs: &Inputs) -> String {
     let mut text = String::new();
-    for (path, opening) in source.openings() {
+    for path in &inputs.paths {
+        let shown = path.display();
+        let Some((_, opening)) = inputs.openings.iter().find(|(opened, _)| opened == path) else {
+            text.push_str(&format!("input   {shown}: empty\n"));
+            continue;
+        };
         let bytes = std::fs::metadata(path).map(|metadata| metadata.len()).unwrap_or(0);
         let bom = if opening.has_bom() { ", byte order mark" } else { "" };
         let columns = opening.header().names().len();
         let line_end = opening.line_end();
         text.push_str(&format!(
-            "input   {}: {} bytes, {columns} columns, lines end with {line_end}{bom}\n",
-            path.display(),
+            "input   {shown}: {} bytes, {columns} columns, lines end with {line_end}{bom}\n",
             thousands(bytes)
         ));
     }
-    text.push_str(&look_at_target::<I>(arguments, &target, &paths).await?);
-    text.push_str(&describe(&plan));
-    crate::print(&text);
-    Ok(Exit::Complete)
-}
-
-async fn look_at_target<I: Import>(
-    arguments: &RunArgs,
-    target: &Target,
-    paths: &[std::path::PathBuf],
-) -> Result<String, Refused> {
-    let name = table::<I>(arguments);
-    let shown = target.path().display();
-    let mut ledger = match Ledger::read(target).await {
-        Ok(ledger) => ledger,
-        Err(LedgerError::Missing { .. }) => {
-            let folder = target.path().parent().unwrap_or(std::path::Path::new("/"));
-            let writable = std::fs::metadata(folder)
-                .map(|metadata| !metadata.permissions().readonly())
-                .unwrap_or(false);
-            if !writable {
-                return Err(Refused::usage(format!(
-                    "{}: may not be written; nothing can be created there",
-                    folder.display()
-                )));
-            }
-            return Ok(format!("target  sqlite:{shown}: new, table {name} would be created\n"));
-        }
-        Err(error) => return Err(refused(error)),
-    };
-    check_table(target, &I::Row::TABLE, &name)
-        .await
-        .map_err(|error| Refused::usage(error.to_string()))?;
-    let accept = Accept { grown: arguments.accept_grown, changed: arguments.accept_changed };
-    let decision = ledger.look_up(&identity::<I>(arguments), paths, accept).await;
-    let what = match decision {
-        Ok(Decision::New { .. }) => "a new run would begin".to_string(),
-        Ok(Decision::GoOn(run)) => format!("run {} would go on", run.run),
-        Ok(Decision::AlreadyDone(done)) => {
-            let run = done.first().map_or("an earlier run", |done| done.run.as_str());
-            format!("already done by {run}")
-        }
-        Err(error) => return Err(Refused::new(Exit::Mismatch, error.to_string())),
-    };
-    Ok(format!("target  sqlite:{shown}, table {name}: {what}\n"))
+    for (first, other) in &inputs.twins {
+        text.push_str(&format!("input   {}\n", left_out(first, other)));
+    }
+    text
 }
 
 /// Stages and bounds for a reader.

@@ -68,14 +68,10 @@ impl Careful {
             ),
         }
     }
-
-    /// One record at a time: none is handed out, and marked, before the one before it is committed.
-    pub fn slow_down(&self, options: &mut Options, stages: &[Planned]) {
-        one_at_a_time(options, stages);
-    }
 }
 
-fn one_at_a_time(options: &mut Options, stages: &[Planned]) {
+/// One record at a time: none is handed out, and marked, before the one before it is committed.
+pub fn one_at_a_time(options: &mut Options, stages: &[Planned]) {
     options.batch = Records(1);
     options.grouping =
         Some(Grouping { records: Records(1), ..options.grouping.unwrap_or_default() });

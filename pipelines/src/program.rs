@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 
+use clap::CommandFactory;
 use gegendruck_stages::csv::LineEnd;
 
 use crate::cli::{Cli, Command, GenerateArgs, LedgerCommand, ParseError, Settings, parse};
@@ -21,24 +22,29 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         drop(writeln!(std::io::stderr().lock(), "nightly-import: internal error (panic) at {at}"));
     }));
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    std::panic::catch_unwind(|| whole(arguments)).unwrap_or(Exit::Internal)
+    std::panic::catch_unwind(|| whole(&arguments))
+        .unwrap_or_else(|_| refuse_arguments(&arguments, &Refused::internal()))
 }
 
-fn whole(arguments: Vec<OsString>) -> Exit {
-    let (cli, settings) = match parse(arguments.clone()) {
+fn whole(arguments: &[OsString]) -> Exit {
+    let (cli, settings) = match parse(arguments.to_vec()) {
         Ok(parsed) => parsed,
         Err(ParseError::Clap(error)) if is_help(&error) => {
             drop(error.print());
             return if error.use_stderr() { Exit::Usage } else { Exit::Complete };
         }
         Err(ParseError::Clap(error)) => {
-            return refuse_arguments(&arguments, &Refused::usage(sentence(&error)));
+            let words = sentence(&error, known_command(arguments).as_deref());
+            return refuse_arguments(arguments, &Refused::usage(words));
         }
-        Err(ParseError::Settings(refused)) => return refuse_arguments(&arguments, &refused),
+        Err(ParseError::Settings(refused)) => return refuse_arguments(arguments, &refused),
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return refuse(&Refused::new(Exit::Internal, format!("no runtime: {error}"))),
+        Err(error) => {
+            let words = format!("no threads can be started: {error}; start again");
+            return refuse_arguments(arguments, &Refused::failed(words));
+        }
     };
     let exit = match runtime.block_on(command(cli, settings)) {
         Ok(exit) => exit,
@@ -62,29 +68,54 @@ fn is_help(error: &clap::Error) -> bool {
 }
 
 /// What the parser has to say, in one line.
-fn sentence(error: &clap::Error) -> String {
+fn sentence(error: &clap::Error, command: Option<&str>) -> String {
     let text = error.to_string();
     let lines = text.lines().take_while(|line| {
-        !line.starts_with("Usage:") && !line.starts_with("For more information")
+        !line.starts_with("Usage:")
+            && !line.starts_with("For more information")
+            && !line.contains("tip: to pass '")
     });
     let parts: Vec<_> = lines.map(str::trim).filter(|line| !line.is_empty()).collect();
     let words = parts.join(" ").replace(" tip: ", "; ");
-    format!("{}; see nightly-import --help", words.strip_prefix("error: ").unwrap_or(&words))
+    let command = command.map_or(String::new(), |command| format!("{command} "));
+    let words = words.strip_prefix("error: ").unwrap_or(&words);
+    format!("{words}; see nightly-import {command}--help")
 }
 
-/// Refuses a command line that could not be read. Those who wait for a summary get one all the same.
+/// The command of a command line, if there is one of that name.
+fn known_command(arguments: &[OsString]) -> Option<String> {
+    let command = arguments.get(1)?.to_str()?;
+    let known = Cli::command().get_subcommands().any(|known| known.get_name() == command);
+    known.then(|| command.into())
+}
+
+/// Refuses a command line that could not be read, or done. Those who wait for a run's summary get one all the same.
 fn refuse_arguments(arguments: &[OsString], refused: &Refused) -> Exit {
-    let named = arguments.iter().zip(arguments.iter().skip(1).map(Some).chain([None])).find_map(
-        |(flag, next)| {
-            let flag = flag.to_string_lossy();
-            let joined = flag.strip_prefix("--summary=").map(Into::into);
-            if flag == "--summary" { next.cloned() } else { joined }
-        },
-    );
-    if let Some(path) = named.or_else(|| std::env::var_os("NIGHTLY_IMPORT_SUMMARY")) {
+    if known_command(arguments).is_none_or(|command| command == "run")
+        && let Some(path) = summary_path(arguments)
+    {
         summarize_refusal(path.as_ref(), refused);
     }
     refuse(refused)
+}
+
+/// Where the summary goes, by flag, environment or file, however wrong the rest of them is.
+fn summary_path(arguments: &[OsString]) -> Option<OsString> {
+    let flag = |name: &str| {
+        let next = arguments.iter().skip(1).map(Some).chain([None]);
+        let values = arguments.iter().zip(next).filter_map(|(argument, next)| {
+            let argument = argument.to_string_lossy();
+            let joined = argument.strip_prefix(name).and_then(|rest| rest.strip_prefix('='));
+            if argument == name { next.cloned() } else { joined.map(Into::into) }
+        });
+        values.last()
+    };
+    let in_file = || {
+        let text = std::fs::read_to_string(flag("--config")?).ok()?;
+        let table: toml::Table = text.parse().ok()?;
+        table.get("summary")?.as_str().map(Into::into)
+    };
+    flag("--summary").or_else(|| std::env::var_os("NIGHTLY_IMPORT_SUMMARY")).or_else(in_file)
 }
 
 fn summarize_refusal(path: &Path, refused: &Refused) {
@@ -108,7 +139,9 @@ async fn command(cli: Cli, settings: Settings) -> Result<Exit, Refused> {
             log.line(Level::Debug, &format!("version {}", env!("CARGO_PKG_VERSION")));
             import.run(arguments, &settings, &log).await
         }
-        Command::Plan(arguments) => imports::find(&arguments.pipeline)?.plan(arguments).await,
+        Command::Plan(arguments) => {
+            imports::find(&arguments.pipeline)?.plan(arguments, &settings).await
+        }
         Command::Validate(arguments) => {
             imports::find(&arguments.pipeline)?.validate(arguments).await
         }
@@ -130,7 +163,11 @@ async fn command(cli: Cli, settings: Settings) -> Result<Exit, Refused> {
         }
         Command::Generate(arguments) => write_test_input(arguments),
         Command::Ledger { command: LedgerCommand::Ddl } => {
-            crate::print(&gegendruck_checkpoints::ddl());
+            let mut text = gegendruck_checkpoints::ddl();
+            for import in imports::all() {
+                text.push_str(&format!("\n-- tables of {}\n{}", import.name(), import.ddl()));
+            }
+            crate::print(&text);
             Ok(Exit::Complete)
         }
     }
@@ -153,6 +190,9 @@ fn write_test_input(arguments: &GenerateArgs) -> Result<Exit, Refused> {
         None => Box::new(Output::default()),
     };
     match arguments.pipeline.as_str() {
+        "contracts" if arguments.contracts.is_some() => {
+            return Err(Refused::usage("--contracts is for claims; leave it out"));
+        }
         "claims" => {
             let mut file = ClaimsFile { line_end, faults, ..ClaimsFile::new(rows, seed) };
             file.contracts = arguments.contracts.unwrap_or(file.contracts);

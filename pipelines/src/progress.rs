@@ -52,7 +52,7 @@ struct Shared {
     least: Level,
     run: Mutex<String>,
     bars: Option<Bars>,
-    interval: Duration,
+    interval: Option<Duration>,
     kinds: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -85,6 +85,7 @@ impl Log {
         };
         let interval =
             output.report_interval.unwrap_or(Duration::from_secs(if terminal { 5 } else { 60 }));
+        let interval = (!output.no_progress).then_some(interval);
         let run = Mutex::default();
         Log {
             shared: Arc::new(Shared {
@@ -103,8 +104,8 @@ impl Log {
         *lock(&self.shared.run) = run.to_string();
     }
 
-    /// Time between two progress lines.
-    pub fn interval(&self) -> Duration {
+    /// Time between two looks at the progress, if it is wanted.
+    pub fn interval(&self) -> Option<Duration> {
         self.shared.interval
     }
 
@@ -157,14 +158,16 @@ impl Log {
         }
     }
 
-    /// True if progress is drawn on a terminal.
+    /// True if progress is redrawn on a terminal.
     pub fn draws(&self) -> bool {
         self.shared.bars.is_some()
     }
 
-    /// Draws how far a run is; `bytes` of `of` are read, over `wall`, `before` of them in earlier attempts.
-    pub fn draw(&self, report: &Report, progress: &Progress) {
-        let Some(bars) = &self.shared.bars else { return };
+    /// Says how far a run is: on a terminal redrawn in its place, otherwise as a line.
+    pub fn progress(&self, report: &Report, progress: &Progress) {
+        let Some(bars) = &self.shared.bars else {
+            return self.line(Level::Info, &progress.words());
+        };
         bars.whole.set_length(progress.of.max(1));
         bars.whole.set_position(progress.bytes);
         bars.whole.set_message(progress.words());

@@ -22,7 +22,7 @@ const LISTED: usize = 20;
 /// There are none, or they cannot be read or written.
 pub async fn rejects(command: &RejectsCommand) -> Result<Exit, Refused> {
     match command {
-        RejectsCommand::List(which) => list(which).await,
+        RejectsCommand::List { which, json } => list(which, *json).await,
         RejectsCommand::Show { id, target } => {
             let mut ledger = ledger(&self::target(target)?).await?;
             show(&mut ledger, *id).await
@@ -31,12 +31,12 @@ pub async fn rejects(command: &RejectsCommand) -> Result<Exit, Refused> {
     }
 }
 
-async fn list(which: &RejectsArgs) -> Result<Exit, Refused> {
+async fn list(which: &RejectsArgs, json: bool) -> Result<Exit, Refused> {
     let mut ledger = ledger(&target(&which.target)?).await?;
     let run = find(&mut ledger, which.run.as_deref()).await?;
     let kinds = ledger.rejects_by_kind(&run.run).await.map_err(refused)?;
     let mut rejects = ledger.rejects(Some(&run.run)).await.map_err(refused)?;
-    if which.json {
+    if json {
         let all: Vec<_> = rejects.try_collect().await.map_err(refused)?;
         crate::print(&format!("{:#}\n", json!({"schema": 1, "run": run.run, "rejects": all})));
         return Ok(Exit::Complete);

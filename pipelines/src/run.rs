@@ -11,28 +11,28 @@
 //! - Whatever happens after the run has begun, its attempt is ended in the ledger with the exit code of the process.
 
 mod inputs;
+mod look;
 mod reference;
 mod refusals;
+mod settings;
 mod watch;
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use gegendruck::{End, Grouping, Options, Outcome, Pipeline, Records, RunError, SinkError};
+use gegendruck::{End, Options, Outcome, Pipeline, Report, RunError, SinkError, Tried, thousands};
 use gegendruck_checkpoints::{
-    Accept, Attempt, Decision, Done, Ledger, LedgerError, Lock, PipelineIdentity, Process,
-    ResumePoint, RunInfo, RunState, Target, Ticket,
+    Attempt, Decision, Done, Ledger, Lock, Process, ResumePoint, RunInfo, RunState, Target, Ticket,
 };
-use gegendruck_stages::csv::{CsvInput, CsvSource, Dialect, FromFields};
-use gegendruck_stages::sql::{
-    Conflict, Create, MaxErrors, MaxErrorsError, SqlError, SqlSink, TableState, check_table,
-};
-use gegendruck_stages::value::Row;
+use gegendruck_stages::csv::{CsvSource, Dialect};
+use gegendruck_stages::sql::{Create, SqlSink};
 use jiff::Timestamp;
 
-use crate::cli::{IfDone, OnConflict, RunArgs, Settings};
-use crate::dialect::{describe_dialect, describe_mapping, dialect, formats};
+use crate::cli::{RunArgs, Settings};
+use crate::dialect::formats;
 use crate::exit::{Exit, Refused, shell_word};
 use crate::imports::{Context, Import};
 use crate::poison::Careful;
@@ -42,10 +42,17 @@ use crate::summary::{RejectCount, Summary};
 
 pub use inputs::{csv_refused, empty, from_the_beginning, regular_files, sources};
 pub use refusals::{refused, with_cause};
+pub use settings::{identity, options, table, target};
 
-use inputs::{Inputs, look_at_inputs, shown, size};
-use reference::{beside, contracts_at_hand, for_contracts, no_contracts};
-use refusals::{lock_refused, look_up_refused, sql_refused};
+pub(crate) use inputs::Inputs;
+pub(crate) use look::{FoundTarget, Looked, decide, left_out, look, look_at_target};
+pub(crate) use refusals::lock_refused;
+pub(crate) use settings::summary_can_be_written;
+
+use inputs::named;
+use look::missing_tables;
+use refusals::sql_refused;
+use settings::{conflict, max_errors};
 use watch::{Watch, tell};
 
 /// Runs an import and prints what it came to.
@@ -57,8 +64,12 @@ pub async fn run<I: Import>(
     settings: &Settings,
     log: &Log,
 ) -> Result<Exit, Refused> {
+    summary_can_be_written(arguments)?;
     let mut summary = Summary::new(I::NAME, Timestamp::now());
-    let ended = whole::<I>(arguments, settings, log, &mut summary).await;
+    summary.inputs = named(&arguments.inputs);
+    summary.table = table::<I>(arguments);
+    let whole = AssertUnwindSafe(whole::<I>(arguments, settings, log, &mut summary));
+    let ended = whole.catch_unwind().await.unwrap_or_else(|_| Err(Refused::internal()));
     let exit = match &ended {
         Ok(exit) => *exit,
         Err(refused) => {
@@ -69,11 +80,12 @@ pub async fn run<I: Import>(
     summary.ended(exit);
     log.close();
     let written = arguments.output.summary.as_ref().map_or(Ok(()), |path| summary.write(path));
-    if summary.run.is_some() {
+    let begun = summary.run.is_some() && !summary.already_done;
+    if begun {
         crate::print(&summary.to_string());
     }
     match (ended, written) {
-        (Err(refused), written) if summary.run.is_none() => {
+        (Err(refused), written) if !begun => {
             tell_unwritten(log, written.err());
             Err(refused)
         }
@@ -109,201 +121,51 @@ async fn whole<I: Import>(
     log: &Log,
     summary: &mut Summary,
 ) -> Result<Exit, Refused> {
-    let dialect = dialect(&arguments.dialect)?;
-    settings_work::<I>(arguments)?;
-    let inputs = look_at_inputs::<I>(arguments, &dialect).await?;
-    summary.inputs = inputs.paths.iter().map(|path| (shown(path), size(path))).collect();
-    let target = target(arguments)?;
-    summary.target = format!("sqlite:{}", target.path().display());
-    summary.table = table::<I>(arguments);
     // From here on a signal ends the run in order: nothing is left half created.
     let signals = Signals::listen()
         .map_err(|error| Refused::failed(format!("signals cannot be caught: {error}")))?;
+    let looked = unless_stopped(&signals, look::<I>(arguments)).await?;
+    let target = looked.target.clone();
+    summary.inputs = named(&looked.inputs.paths);
+    summary.target = format!("sqlite:{}", target.path().display());
     let process = Process::this(env!("CARGO_PKG_VERSION"));
     let take = || Lock::take(&target, &process).map_err(|error| lock_refused(&error));
     // Where no run was ever started, not even the lock is created before all that can be looked at was.
     let first = if target.lock_path().exists() { Some(take()?) } else { None };
-    look_at_target::<I>(arguments, &dialect, &target, &inputs.paths).await?;
+    unless_stopped(&signals, look_at_target::<I>(arguments, &looked)).await?;
     let mut lock = first.map_or_else(take, Ok)?;
     let new = !target.exists();
     let mut ledger = Ledger::open(&target, I::NAME).await.map_err(refused)?;
-    let from: Vec<_> = inputs.paths.iter().map(|path| shown(path)).collect();
+    let from: Vec<_> = summary.inputs.iter().map(|(path, _)| path.as_str()).collect();
     let note = if new { " (new database created)" } else { "" };
     log.line(
         Level::Info,
         &format!("{} -> {}{note}, table {}", from.join(", "), summary.target, summary.table),
     );
+    let Looked { dialect, inputs, .. } = looked;
+    for (first, other) in &inputs.twins {
+        log.line(Level::Info, &left_out(first, other));
+    }
     let job = Job { arguments, settings, log, dialect, target, process, signals };
     let exit = job.import::<I>(inputs, &mut lock, &mut ledger, summary).await;
     drop(ledger.close().await);
     exit
 }
 
-/// Refuses settings that cannot work, each alone or together.
-fn settings_work<I: Import>(arguments: &RunArgs) -> Result<(), Refused> {
-    formats(&arguments.values)?;
-    max_errors(arguments)?;
-    if let Some(text) = &arguments.as_of
-        && text.parse::<jiff::civil::Date>().is_err()
-    {
-        return Err(Refused::usage(format!(
-            "--as-of {text}: is no date; give one such as 2026-11-30"
-        )));
-    }
-    crate::plan::stages::<I>(&options::<I>(arguments))
-        .map(drop)
-        .map_err(|error| Refused::usage(error.to_string()))
-}
-
-fn max_errors(arguments: &RunArgs) -> Result<MaxErrors, Refused> {
-    let Some(text) = &arguments.max_errors else { return Ok(MaxErrors::default()) };
-    text.parse().map_err(|error: MaxErrorsError| Refused::usage(format!("--max-errors: {error}")))
-}
-
-/// Refuses a target into which no run can be begun. Only reads.
-async fn look_at_target<I: Import>(
-    arguments: &RunArgs,
-    dialect: &Dialect,
-    target: &Target,
-    inputs: &[PathBuf],
-) -> Result<(), Refused> {
-    let name = table::<I>(arguments);
-    let state = check_table(target, &I::Row::TABLE, &name).await.map_err(sql_refused)?;
-    if arguments.no_create && state == TableState::Missing {
-        let (path, table) = (target.path().to_path_buf(), name);
-        return Err(sql_refused(SqlError::NoTable { path, table }));
-    }
-    let ledger = match Ledger::read(target).await {
-        Ok(ledger) => Some(ledger),
-        Err(LedgerError::Missing { path }) if arguments.no_create => {
-            let path = path.display();
-            let what = "no ledger is in it, and --no-create forbids to create one; see nightly-import ledger ddl";
-            return Err(Refused::usage(format!("{path}: {what}")));
+/// What only reads, and may take long: given up when a signal comes.
+async fn unless_stopped<T>(
+    signals: &Signals,
+    reading: impl Future<Output = Result<T, Refused>>,
+) -> Result<T, Refused> {
+    let mut signals = signals.clone();
+    tokio::select! {
+        biased;
+        () = signals.stop() => {
+            let words = "stopped by a signal before anything was done; go on with";
+            Err(Refused::new(Exit::Interrupted, format!("{words}: {}", command_line())))
         }
-        Err(LedgerError::Missing { .. }) => None,
-        Err(error) => return Err(refused(error)),
-    };
-    if let Some(mut ledger) = ledger {
-        let looked = contracts_at_hand::<I>(&mut ledger, inputs).await;
-        drop(ledger.close().await);
-        return looked.map(drop);
+        read = reading => read,
     }
-    let ours = Ledger::is_bare(target).await.map_err(refused)?;
-    if I::NEEDS_CONTRACTS && !(ours && beside(inputs).exists()) {
-        return Err(no_contracts::<I>(target, inputs));
-    }
-    if I::NEEDS_CONTRACTS {
-        look_at_inputs::<crate::contracts::Contracts>(
-            &for_contracts(arguments, beside(inputs)),
-            dialect,
-        )
-        .await?;
-    }
-    let points = inputs.iter().zip(0..);
-    let sources =
-        points.map(|(path, index)| CsvInput { path: path.clone(), start: None, index }).collect();
-    try_first::<I>(sources, dialect, arguments).await
-}
-
-/// Tries the first records without target or service: a file of which most are refused is the wrong file, unless the operator
-/// has said how many may be.
-async fn try_first<I: Import>(
-    sources: Vec<CsvInput>,
-    dialect: &Dialect,
-    arguments: &RunArgs,
-) -> Result<(), Refused> {
-    const TRIED: u64 = 1_000;
-    if arguments.max_errors.is_some() {
-        return Ok(());
-    }
-    let formats = Arc::new(formats(&arguments.values)?);
-    let (read, rejected, example) =
-        crate::validate::first_records::<I>(sources, dialect, arguments, formats, TRIED).await?;
-    if rejected * 2 <= read || read < 10 {
-        return Ok(());
-    }
-    let example = example.map_or(String::new(), |example| format!(", the first: {example}"));
-    Err(Refused::new(
-        Exit::Limit,
-        format!(
-            "{rejected} of the first {read} records would be rejected{example}; this looks like the wrong file, nothing was \
-             written; nightly-import validate {} shows all faults, and --max-errors imports it all the same",
-            I::NAME
-        ),
-    ))
-}
-
-/// The target that the arguments name.
-///
-/// # Errors
-/// It is none, or is missing and may not be created.
-pub fn target(arguments: &RunArgs) -> Result<Target, Refused> {
-    let target =
-        Target::parse(&arguments.target.to).map_err(|error| Refused::usage(error.to_string()))?;
-    if arguments.no_create && !target.exists() {
-        let path = target.path().display();
-        return Err(Refused::usage(format!(
-            "{path}: there is no such database, and --no-create forbids to create it"
-        )));
-    }
-    Ok(target)
-}
-
-/// The table that rows go to.
-pub fn table<I: Import>(arguments: &RunArgs) -> String {
-    arguments.table.clone().unwrap_or_else(|| I::Row::TABLE.name.to_string())
-}
-
-/// What an import does with its inputs, as far as a run that is gone on with must agree with it.
-pub fn identity<I: Import>(arguments: &RunArgs) -> PipelineIdentity {
-    PipelineIdentity {
-        pipeline: I::NAME.into(),
-        rules: I::RULES,
-        table: table::<I>(arguments),
-        dialect: describe_dialect(&arguments.dialect),
-        mapping: describe_mapping(I::Raw::COLUMNS, &arguments.dialect, &arguments.values),
-        conflict: conflict::<I>(arguments).as_str().into(),
-    }
-}
-
-fn conflict<I: Import>(arguments: &RunArgs) -> Conflict {
-    match arguments.on_conflict.unwrap_or(I::ON_CONFLICT) {
-        OnConflict::Error => Conflict::Error,
-        OnConflict::Skip => Conflict::Skip,
-        OnConflict::Update => Conflict::Update,
-    }
-}
-
-/// The settings of the runtime that the arguments describe.
-///
-/// A transaction ends where the source handed out a batch's end, and a call that takes parts of several batches joins them. So
-/// that no transaction is larger than was asked for, its size is a multiple of the source's batches, and no call takes more.
-pub fn options<I: Import>(arguments: &RunArgs) -> Options {
-    let Options { batch, .. } = Options::default();
-    let parts = arguments.batch_size.div_ceil(batch.0).max(1);
-    let batch = Records((arguments.batch_size / parts).max(1));
-    let mut options = Options {
-        batch,
-        workers: arguments.workers.iter().cloned().collect(),
-        buffer: arguments.buffer.iter().cloned().collect(),
-        request: arguments.request.iter().map(|(stage, n)| (stage.clone(), Records(*n))).collect(),
-        rate: arguments.rate.iter().cloned().collect(),
-        memory: Some(arguments.memory),
-        grouping: Some(Grouping {
-            records: Records(arguments.batch_size),
-            bytes: gegendruck::Bytes(arguments.batch_bytes.0.min(arguments.memory.0)),
-            interval: arguments.commit_interval,
-        }),
-        ..Options::default()
-    };
-    let stages = crate::plan::stages::<I>(&options).map(|plan| plan.stages).unwrap_or_default();
-    for stage in stages {
-        let most = usize::try_from(arguments.batch_size).unwrap_or(usize::MAX).max(1);
-        if stage.settings.claim.is_some_and(|claim| claim > most) {
-            options.claim.insert(stage.name, most);
-        }
-    }
-    options
 }
 
 impl Job<'_> {
@@ -316,39 +178,15 @@ impl Job<'_> {
         summary: &'b mut Summary,
     ) -> LocalBoxFuture<'b, Result<Exit, Refused>> {
         Box::pin(async move {
-            let Inputs { paths, header } = looked;
-            let identity = identity::<I>(self.arguments);
-            let accept = Accept {
-                grown: self.arguments.accept_grown,
-                changed: self.arguments.accept_changed,
-            };
-            // Looking up only reads, and may take long: it hashes what earlier runs have committed of the inputs.
-            let mut signals = self.signals.clone();
-            let decision = tokio::select! {
-                biased;
-                () = signals.stop() => {
-                    let words = "stopped by a signal before anything was done; go on with";
-                    return Err(Refused::new(Exit::Interrupted, format!("{words}: {}", command_line())));
-                }
-                decision = ledger.look_up(&identity, &paths, accept) => decision.map_err(look_up_refused)?,
-            };
+            let Inputs { paths, header, .. } = looked;
+            let deciding = decide::<I>(self.arguments, &self.dialect, ledger, &paths);
+            let decision = unless_stopped(&self.signals, deciding).await?;
             let inputs = match &decision {
                 Decision::AlreadyDone(done) => {
-                    let exit = self.already_done(done)?;
-                    if let Some(done) = done.first()
-                        && let Ok(info) = ledger.run(&done.run).await
-                    {
-                        fill(summary, &info);
-                        summary.message = Some(format!("already done by run {}", done.run));
-                    }
-                    return Ok(exit);
+                    summarize_done(done, ledger, summary).await;
+                    return Ok(self.already_done(done));
                 }
                 Decision::New { inputs, skipped } => {
-                    if self.arguments.if_done == IfDone::Fail
-                        && let Some((done, other)) = known_elsewhere(skipped)
-                    {
-                        return Err(known(done, other));
-                    }
                     self.name_skipped(skipped);
                     inputs.clone()
                 }
@@ -357,9 +195,6 @@ impl Job<'_> {
                     run.inputs.clone()
                 }
             };
-            if let Decision::New { inputs, .. } = &decision {
-                try_first::<I>(sources(inputs), &self.dialect, self.arguments).await?;
-            }
             let before = self.contracts_first::<I>(&paths, lock, ledger).await?;
             if before > Exit::Rejects {
                 return Ok(before);
@@ -382,38 +217,31 @@ impl Job<'_> {
                 settings["header"] = serde_json::json!({"value": header, "from": "input"});
             }
             let attempt = Attempt { process: self.process.clone(), settings };
-            let ticket = match decision {
+            let (ticket, tried) = match decision {
                 Decision::GoOn(run) => {
-                    self.same_contracts(
-                        &run.run,
-                        run.info.contracts_run.as_deref(),
-                        contracts_run.as_deref(),
-                        ledger,
-                    )
-                    .await?;
                     let at = run.inputs.iter().find(|input| !input.complete).map(|input| input.at);
                     let words = at.map_or("all input is committed".into(), |at| format!("at {at}"));
                     self.log.line(Level::Info, &format!("going on with run {} {words}", run.run));
                     run.accepted.iter().for_each(|accepted| self.log.line(Level::Warn, accepted));
+                    self.name_kept(&run.info);
                     ledger.go_on(&run, &attempt).await.map_err(refused)?
                 }
                 _ => {
                     let as_of = self.arguments.as_of.clone().unwrap_or_else(today);
                     let spec = gegendruck_checkpoints::RunSpec {
-                        pipeline: identity.clone(),
+                        pipeline: identity::<I>(self.arguments),
                         inputs: inputs.clone(),
                         label: self.arguments.label.clone(),
                         as_of: Some(as_of),
                         contracts_run,
                     };
-                    ledger.begin(&spec, &attempt).await.map_err(refused)?
+                    (ledger.begin(&spec, &attempt).await.map_err(refused)?, Vec::new())
                 }
             };
             summary.run = Some(ticket.run().into());
             self.log.set_run(ticket.run());
             drop(lock.name(ticket.run()));
-            let ended =
-                self.attempt::<I>(&inputs, &identity, &context, &ticket, ledger, summary).await;
+            let ended = self.attempt::<I>(&inputs, tried, &context, &ticket, ledger, summary).await;
             let exit = match &ended {
                 Ok(exit) => *exit,
                 Err(refused) => {
@@ -440,17 +268,27 @@ impl Job<'_> {
         }
     }
 
-    fn already_done(&self, all: &[Done]) -> Result<Exit, Refused> {
+    /// Names what a run keeps from its first start, where something else was given now.
+    fn name_kept(&self, run: &RunInfo) {
+        for (flag, given, kept) in [
+            ("as-of", &self.arguments.as_of, &run.as_of),
+            ("label", &self.arguments.label, &run.label),
+        ] {
+            if given.is_some() && given != kept {
+                let kept =
+                    kept.as_ref().map_or("that it has none".into(), |kept| format!("{kept:?}"));
+                let words = format!("--{flag}: run {} keeps what it began with, {kept}", run.run);
+                self.log.line(Level::Warn, &words);
+            }
+        }
+    }
+
+    fn already_done(&self, all: &[Done]) -> Exit {
         let mut worst = Exit::Complete;
         for done in all {
             let exit = Exit::from_code(i64::from(done.exit_code)).unwrap_or(Exit::Complete);
             let path = done.path.display();
-            match &done.other_path {
-                Some(other) if self.arguments.if_done == IfDone::Fail => {
-                    return Err(known(done, other));
-                }
-                _ => crate::print(&format!("{path}: already done by run {} ({exit})\n", done.run)),
-            }
+            crate::print(&format!("{path}: already done by run {} ({exit})\n", done.run));
             let differences = &done.differences;
             if !differences.is_empty() {
                 let words = differences.join(", ");
@@ -461,14 +299,14 @@ impl Job<'_> {
             }
             worst = worst.max(if done.other_path.is_some() { Exit::Complete } else { exit });
         }
-        Ok(worst)
+        worst
     }
 
     /// Runs the pipeline from where the inputs are, and watches it.
     async fn attempt<I: Import>(
         &self,
         inputs: &[ResumePoint],
-        identity: &PipelineIdentity,
+        tried: Vec<Tried>,
         context: &Context,
         ticket: &Ticket,
         ledger: &mut Ledger,
@@ -476,13 +314,17 @@ impl Job<'_> {
     ) -> Result<Exit, Refused> {
         let before = ledger.run(ticket.run()).await.map_err(refused)?;
         let create = if self.arguments.no_create { Create::Never } else { Create::IfMissing };
+        let table = table::<I>(self.arguments);
         let mut sink = SqlSink::<I::Row>::builder(&self.target, ticket)
-            .table(&identity.table)
+            .table(&table)
             .create(create)
             .on_conflict(conflict::<I>(self.arguments))
             .max_errors(max_errors(self.arguments)?)
             .retry_for(self.arguments.retry_for);
-        for statement in I::finish(&identity.table) {
+        let missing = missing_tables::<I>(self.arguments, &self.target).await?.into_iter();
+        let others = missing.filter(|(_, name)| *name != table);
+        let created = others.map(|(table, name)| table.sqlite_ddl(&name));
+        for statement in created.chain(I::finish(&table)) {
             sink = sink.finish(statement);
         }
         let sink = sink.open().await.map_err(sql_refused)?;
@@ -495,7 +337,7 @@ impl Job<'_> {
         )
         .await
         .map_err(|error| csv_refused(&error))?;
-        let mut options = options::<I>(self.arguments);
+        let mut options = Options { tried, ..options::<I>(self.arguments) };
         let log = self.log.clone();
         options.on_event = Arc::new(move |event| tell(&log, &event));
         let careful =
@@ -503,7 +345,7 @@ impl Job<'_> {
         if let Some(careful) = &careful {
             let plan = crate::plan::stages::<I>(&options)
                 .map_err(|error| Refused::usage(error.to_string()))?;
-            careful.slow_down(&mut options, &plan.stages);
+            crate::poison::one_at_a_time(&mut options, &plan.stages);
             self.log.line(Level::Warn, &careful.words());
         }
         let source = crate::poison::Watched::new(source, careful);
@@ -527,10 +369,7 @@ impl Job<'_> {
     fn exit<S>(&self, outcome: Outcome<S>, summary: &mut Summary) -> Exit {
         let (exit, message) = match outcome.end {
             End::Complete => (Exit::Complete, None),
-            End::Stopped => (
-                Exit::Interrupted,
-                Some("stopped by a signal; what was in flight is committed".to_string()),
-            ),
+            End::Stopped => (Exit::Interrupted, Some(stopped(&outcome.report))),
             End::Ended(why) => (Exit::Limit, Some(why)),
             End::Failed(error) => {
                 let exit = match &error {
@@ -574,20 +413,7 @@ impl Job<'_> {
             );
         }
         if let Ok(info) = info {
-            fill(summary, &info);
-        }
-        if let Ok(rejects) = ledger.rejects_by_kind(ticket.run()).await {
-            let counted = rejects.into_iter().map(|(column, kind, count)| RejectCount {
-                column,
-                kind,
-                count,
-            });
-            summary.rejects = counted.collect();
-        }
-        let to = shell_word(&format!("sqlite:{}", self.target.path().display()));
-        if !summary.rejects.is_empty() {
-            summary.export =
-                Some(format!("nightly-import rejects export {} --to {to}", ticket.run()));
+            fill(summary, &info, ledger).await;
         }
         if state == RunState::Complete && summary.total.read == 0 {
             let words = "warning: the input has no records";
@@ -602,18 +428,17 @@ impl Job<'_> {
     }
 }
 
-/// The first input whose content was imported under another name, and that name.
-fn known_elsewhere(all: &[Done]) -> Option<(&Done, &Path)> {
-    all.iter().find_map(|done| done.other_path.as_deref().map(|other| (done, other)))
-}
-
-fn known(done: &Done, other: &Path) -> Refused {
-    let (path, other) = (done.path.display(), other.display());
-    let message = format!(
-        "{path}: the same content was already imported by run {} as {other}; --if-done ok takes that for done",
-        done.run
-    );
-    Refused::new(Exit::Known, message)
+/// What a run that was told to stop has left undone of what it had read.
+fn stopped(report: &Report) -> String {
+    let first = report.stages.get(1);
+    let read = first.map_or(0, |first| first.settled.records + first.held.records);
+    match read.saturating_sub(report.tally.read) {
+        0 => "stopped by a signal; all that was read is committed".into(),
+        left => format!(
+            "stopped by a signal; {} records that were read are not committed, the next run does them again",
+            thousands(left)
+        ),
+    }
 }
 
 /// The command that this process was started with, to be typed again.
@@ -627,9 +452,72 @@ fn today() -> String {
     jiff::Zoned::now().date().to_string()
 }
 
-fn fill(summary: &mut Summary, info: &RunInfo) {
+/// What the ledger says of a run.
+async fn fill(summary: &mut Summary, info: &RunInfo, ledger: &mut Ledger) {
     summary.total = info.tally;
     summary.attempts = info.attempts;
     summary.other_lines = info.lines();
     summary.lines = info.inputs.iter().map(|input| input.at.line - 1).sum();
+    if let Ok(rejects) = ledger.rejects_by_kind(&info.run).await {
+        let counted =
+            rejects.into_iter().map(|(column, kind, count)| RejectCount { column, kind, count });
+        summary.rejects = counted.collect();
+    }
+    if !summary.rejects.is_empty() {
+        let to = shell_word(&format!("sqlite:{}", ledger.target().path().display()));
+        summary.export = Some(format!("nightly-import rejects export {} --to {to}", info.run));
+    }
+}
+
+/// The run that had done all inputs before; of several, the last of them.
+async fn summarize_done(done: &[Done], ledger: &mut Ledger, summary: &mut Summary) {
+    let runs: BTreeSet<&str> = done.iter().map(|done| done.run.as_str()).collect();
+    let Some(run) = runs.last() else { return };
+    summary.already_done = true;
+    summary.run = Some(run.to_string());
+    let all: Vec<&str> = runs.iter().copied().collect();
+    summary.message = Some(format!("already done by run {}", all.join(", ")));
+    if let Ok(info) = ledger.run(run).await {
+        fill(summary, &info, ledger).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures::FutureExt;
+    use gegendruck::{Collect, Failure, Item, Records, StreamSource, call_fn};
+
+    use super::*;
+
+    /// What is said of a run of ten records that was told to stop while record 4 waits for another try, if it does.
+    async fn stopped_while(waits: bool) -> (u64, String) {
+        let ask = call_fn(move |record: &Item<u64>| {
+            let answer = if waits && record.at.record == 4 {
+                let retry_after = Some(Duration::from_secs(3_600));
+                Err(Failure::Transient { message: "busy".into(), retry_after })
+            } else {
+                Ok(record.value)
+            };
+            async { answer }.boxed()
+        });
+        let source = StreamSource::new(futures::stream::iter(0..10));
+        let pipeline = Pipeline::new("test").source(source).stage("ask", ask);
+        let options = Options { batch: Records(1), ..Options::default() };
+        let run = pipeline.sink("store", Collect::new()).start(options).expect("it can work");
+        let control = run.control();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        control.stop();
+        let outcome = run.outcome().await;
+        (outcome.tally.read, stopped(&outcome.report))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_for_another_try_is_not_said_to_be_committed() {
+        let words = "stopped by a signal; 7 records that were read are not committed, the next run does them again";
+        assert_eq!(stopped_while(true).await, (3, words.into()));
+        let words = "stopped by a signal; all that was read is committed";
+        assert_eq!(stopped_while(false).await, (10, words.into()));
+    }
 }

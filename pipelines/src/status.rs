@@ -60,15 +60,20 @@ pub async fn status(arguments: &StatusArgs) -> Result<Exit, Refused> {
     let mut text = String::new();
     for run in &runs {
         let attempts = ledger.attempts(&run.run).await.map_err(refused)?;
+        let filtered = ledger.filtered(&run.run).await.map_err(refused)?;
         let is_live = live.as_deref() == Some(run.run.as_str());
         if arguments.json {
             let mut document = serde_json::to_value(run).unwrap_or_default();
             document["live"] = json!(is_live);
+            let reasons = filtered.iter();
+            document["filtered"] = reasons
+                .map(|(reason, records)| json!({"reason": reason, "records": records}))
+                .collect();
             document["attempt_list"] = serde_json::to_value(&attempts).unwrap_or_default();
             document["go_on"] = json!(go_on(run, &attempts, &target));
             documents.push(document);
         } else if arguments.run.is_some() {
-            text.push_str(&whole(run, &attempts, is_live, &target));
+            text.push_str(&whole(run, &filtered, &attempts, is_live, &target));
         } else {
             text.push_str(&line(run, is_live));
         }
@@ -109,7 +114,13 @@ fn line(run: &RunInfo, live: bool) -> String {
     )
 }
 
-fn whole(run: &RunInfo, attempts: &[AttemptInfo], live: bool, target: &Target) -> String {
+fn whole(
+    run: &RunInfo,
+    filtered: &[(String, u64)],
+    attempts: &[AttemptInfo],
+    live: bool,
+    target: &Target,
+) -> String {
     let mut text = format!(
         "run {}   {} into table {} of {}   {}\n",
         run.run,
@@ -146,6 +157,9 @@ fn whole(run: &RunInfo, attempts: &[AttemptInfo], live: bool, target: &Target) -
         thousands(tally.filtered),
         thousands(tally.duplicate)
     ));
+    for (reason, records) in filtered {
+        text.push_str(&format!("filtered {reason} {}\n", thousands(*records)));
+    }
     for attempt in attempts {
         let end = match (&attempt.ended, attempt.exit_code) {
             (Some(ended), Some(code)) => format!("ended {ended} with exit {code}"),
@@ -153,7 +167,7 @@ fn whole(run: &RunInfo, attempts: &[AttemptInfo], live: bool, target: &Target) -
             (None, _)
                 if live && Some(attempt.attempt) == attempts.last().map(|last| last.attempt) =>
             {
-                "running".into()
+                format!("running, last heard of at {}", attempt.heartbeat)
             }
             (None, _) => format!("died after {}", attempt.heartbeat),
         };
@@ -185,8 +199,8 @@ fn whole(run: &RunInfo, attempts: &[AttemptInfo], live: bool, target: &Target) -
 }
 
 /// Flags that are about one attempt's output, not about what it does.
-const OF_ONE_ATTEMPT: [&str; 6] =
-    ["to", "quiet", "verbose", "no-progress", "summary", "log-format"];
+const OF_ONE_ATTEMPT: [&str; 7] =
+    ["to", "quiet", "verbose", "no-progress", "report-interval", "summary", "log-format"];
 
 /// The command that goes on with a run as its last attempt was started, if it is not complete.
 fn go_on(run: &RunInfo, attempts: &[AttemptInfo], target: &Target) -> Option<String> {

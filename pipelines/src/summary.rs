@@ -1,4 +1,4 @@
-//! What a run came to: for people on standard output, for programs as JSON.
+//! What a run came to: for people on standard output, for programs as JSON or CSV.
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::exit::{Exit, Refused};
 
-/// Version of the JSON document.
+/// Version of the documents.
 const SCHEMA: u32 = 1;
 
 /// What a run came to, whatever happened.
@@ -24,8 +24,10 @@ pub struct Summary {
     pub exit: u8,
     /// The same in words.
     pub state: &'static str,
-    /// The run, if one was begun.
+    /// The run, if one was begun, or had done all of it before.
     pub run: Option<String>,
+    /// True if nothing was left to do: `run` had imported the inputs before.
+    pub already_done: bool,
     /// The pipeline.
     pub pipeline: String,
     /// The inputs with their sizes in bytes.
@@ -81,6 +83,7 @@ impl Summary {
             exit: Exit::Internal.code(),
             state: Exit::Internal.words(),
             run: None,
+            already_done: false,
             pipeline: pipeline.into(),
             inputs: Vec::new(),
             target: String::new(),
@@ -108,7 +111,23 @@ impl Summary {
         self.ended = Timestamp::now();
     }
 
-    /// Writes the JSON document to `path`: to a file beside it first, so that a reader never sees half of it.
+    /// Refuses a path that no summary can be written to, before there is one to write.
+    ///
+    /// # Errors
+    /// It is a directory, or in none.
+    pub fn can_be_at(path: &Path) -> Result<(), Refused> {
+        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        let what = if path.is_dir() {
+            "is a directory; name a file in it"
+        } else if folder.is_some_and(|folder| !folder.is_dir()) {
+            "the folder is not there; create it, or name another file"
+        } else {
+            return Ok(());
+        };
+        Err(Refused::usage(format!("--summary {}: {what}", path.display())))
+    }
+
+    /// Writes the summary to `path`: to a file beside it first, so that a reader never sees half of it.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -116,18 +135,57 @@ impl Summary {
         let failed = |error: std::io::Error| {
             Refused::failed(format!("{}: the summary cannot be written: {error}", path.display()))
         };
-        let document = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
+        let is_csv = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv"));
+        let document = if is_csv { self.csv() } else { self.json() }.map_err(failed)?;
         if path.metadata().is_ok_and(|found| !found.is_file()) {
             // A device or a pipe: nothing may take its place.
             let mut file = create_private(path).map_err(failed)?;
             return file.write_all(&document).and_then(|()| file.flush()).map_err(failed);
         }
         let mut name = path.file_name().unwrap_or_default().to_os_string();
-        name.push(".tmp");
+        // Another run that ends at this moment writes one of its own.
+        name.push(format!(".{}.tmp", std::process::id()));
         let beside = path.with_file_name(name);
         let mut file = create_private(&beside).map_err(failed)?;
         file.write_all(&document).and_then(|()| file.sync_all()).map_err(failed)?;
         std::fs::rename(&beside, path).map_err(failed)
+    }
+
+    fn json(&self) -> std::io::Result<Vec<u8>> {
+        Ok(serde_json::to_vec_pretty(self)?)
+    }
+
+    /// A line of names, and one of values: what fits into one line of a table.
+    fn csv(&self) -> std::io::Result<Vec<u8>> {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let inputs: Vec<_> = self.inputs.iter().map(|(path, _)| path.as_str()).collect();
+        let Tally { read, stored, updated, rejected, filtered, duplicate } = self.total;
+        let fields = [
+            ("schema", self.schema.to_string()),
+            ("exit", self.exit.to_string()),
+            ("state", self.state.into()),
+            ("run", text(&self.run)),
+            ("already_done", self.already_done.to_string()),
+            ("pipeline", self.pipeline.clone()),
+            ("inputs", inputs.join(" ")),
+            ("target", self.target.clone()),
+            ("table", self.table.clone()),
+            ("started", self.started.to_string()),
+            ("ended", self.ended.to_string()),
+            ("attempts", self.attempts.to_string()),
+            ("read", read.to_string()),
+            ("stored", stored.to_string()),
+            ("updated", updated.to_string()),
+            ("rejected", rejected.to_string()),
+            ("filtered", filtered.to_string()),
+            ("duplicate", duplicate.to_string()),
+            ("message", text(&self.message)),
+            ("go_on", text(&self.go_on)),
+        ];
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        writer.write_record(fields.iter().map(|(name, _)| name))?;
+        writer.write_record(fields.iter().map(|(_, value)| value))?;
+        writer.into_inner().map_err(|error| error.into_error())
     }
 }
 
@@ -222,7 +280,7 @@ impl Summary {
         let mut words = self.rejects.iter().take(SHOWN).map(one).collect::<Vec<_>>().join(", ");
         if let Some(rest) = self.rejects.get(SHOWN..).filter(|rest| !rest.is_empty()) {
             let more: u64 = rest.iter().map(|reject| reject.count).sum();
-            write!(words, ", and {} of {} more kinds", thousands(more), rest.len())?;
+            write!(words, ", and {} more of {} kinds", thousands(more), rest.len())?;
         }
         match &self.export {
             Some(command) => writeln!(f, "rejects:    {words}: {command}"),

@@ -16,6 +16,10 @@ mod kill;
 #[cfg(test)]
 mod memory;
 #[cfg(test)]
+mod plan;
+#[cfg(test)]
 mod signals;
+#[cfg(test)]
+mod summary;
 #[cfg(test)]
 mod usage;

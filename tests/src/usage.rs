@@ -6,10 +6,9 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
-
 use crate::claims::{
-    HEADER, claims, contracts, dump, folder, killed_after_commit, row, run, start_of_row, stored,
+    HEADER, claims, contracts, dump, folder, killed_after_commit, rejects, row, run, start_of_row,
+    stored,
 };
 use crate::program::{Folder, Ran, binary};
 
@@ -153,6 +152,7 @@ impl Bound {
 }
 
 const RUN: &[&str] = &["run", "claims", "claims.csv", "--quiet"];
+const PLAN: &[&str] = &["plan", "claims", "claims.csv"];
 
 #[test]
 fn an_input_that_may_not_be_read_is_refused() {
@@ -181,7 +181,11 @@ fn a_target_that_may_not_be_written_is_refused() {
     let bound = Bound::new(folder(claims(20, |_| None)));
     bound.mode("", 0o500);
     let before = state(&bound.folder);
-    assert_refused(&bound.run(RUN), 2, "give this user write permission");
+    for arguments in [PLAN, RUN] {
+        let words = "claims.db.lock: cannot be locked; give this user write permission on it and its folder \
+             (Permission denied (os error 13))";
+        assert_refused(&bound.run(arguments), 2, words);
+    }
     assert_eq!(state(&bound.folder), before);
     bound.mode("", 0o700);
     bound.run(RUN).exits(0);
@@ -192,8 +196,9 @@ fn a_target_that_may_not_be_written_is_refused() {
     {
         bound.hand_over();
         bound.mode(name, mode);
-        let ran = bound.run(RUN);
+        let (planned, ran) = (bound.run(PLAN), bound.run(RUN));
         bound.mode(name, right);
+        assert_refused(&planned, 2, "write permission");
         assert_refused(&ran, 2, "write permission");
         assert_eq!(state(&bound.folder), before, "{name} with mode {mode:o}");
     }
@@ -252,13 +257,43 @@ fn settings_that_cannot_work_are_refused_before_anything_is_done() {
             "--max-errors: found many, expected a number like 250 or a share like 0.5%",
         ),
         (&["--as-of", "2026-02-30"], "--as-of 2026-02-30: is no date"),
-        (&["--timezone", "Europe/Bonn"], "Europe/Bonn"),
+        (&["--timezone", "Europe/Bonn"], "--timezone: failed to find time zone `Europe/Bonn`"),
+        (&["--decimal", ",", "--thousands", ","], "--decimal, --thousands: decimal mark and thou"),
+        (&["--verbose"], "--quiet and --verbose contradict each other; leave one out"),
+        (
+            &["--quote", "none", "--quotes", "lenient"],
+            "--quotes lenient means nothing with --quote none; leave one out",
+        ),
+        (&["--quote", "none", "--no-multiline"], "--no-multiline means nothing with --quote none"),
+        (
+            &["--no-header", "--ignore-columns", "amount"],
+            "--ignore-columns means nothing with --no-header; leave one out",
+        ),
         (&["--date-format", "DD.MM.YYYY,MM.DD.YYYY"], "can read one text as two different days"),
         (&["--delimiter", "\""], "delimiter and quote are both"),
         (&["--rate", "score=0/s"], "give a rate above zero"),
         (
+            &["--workers", "score=100000"],
+            "score: workers 100000 is more than buffer 2000; lower the one or raise the other",
+        ),
+        (
+            &["--rate", "validate=5/s"],
+            "--rate validate: validate calls nobody, so there is nothing to limit; give it for score",
+        ),
+        (
+            &["--buffer", "read=5"],
+            "--buffer read: read has no input; give it for a stage behind it",
+        ),
+        (&["--request", "read=5"], "--request read: read has no input"),
+        (&["--dst", "earlier"], "without --timezone there are none; give the zone"),
+        (&["--summary", "."], "--summary .: is a directory; name a file in it"),
+        (
+            &["--summary", "none/s.json"],
+            "--summary none/s.json: the folder is not there; create it, or name another file",
+        ),
+        (
             &["--bach-size", "7"],
-            "unexpected argument '--bach-size' found; a similar argument exists: '--batch-size'",
+            "unexpected argument '--bach-size' found; a similar argument exists: '--batch-size'; see nightly-import run --help",
         ),
         (&["--decimal"], "a value is required for '--decimal <CHAR>'"),
     ] {
@@ -277,6 +312,7 @@ fn a_misspelt_setting_is_refused_wherever_it_stands() {
         ("batch-size = 7\nworkers = {score = 0}", "score: workers is 0"),
         ("batch-size = ", "import.toml: line 1"),
         ("quiet = \"yes\"", "import.toml: \"quiet\" is a switch: write true or false"),
+        ("config = \"other.toml\"", "import.toml: a settings file cannot name another one"),
     ] {
         folder.write("import.toml", text);
         check(&folder, &["--config", "import.toml"], 2, words);
@@ -313,6 +349,90 @@ fn flag_environment_and_file_are_heard_in_that_order() {
     ] {
         assert!(ran.out.contains(&format!("setting {line}\n")), "no {line} in {}", ran.out);
     }
+}
+
+#[test]
+fn a_flag_that_would_do_nothing_is_refused() {
+    let folder = folder(claims(20, |_| None));
+    for (arguments, words) in [
+        (
+            &["rejects", "export", "--json"][..],
+            "unexpected argument '--json' found; see nightly-import rejects --help",
+        ),
+        (
+            &["rejects", "show", "x"],
+            "invalid value 'x' for '<ID>': give a number, as `rejects list` prints it",
+        ),
+        (
+            &["run", "contracts", "contracts.csv", "--trace-calls", "calls"],
+            "--trace-calls: no stage of contracts calls anybody; leave it out",
+        ),
+        (
+            &["run", "contracts", "contracts.csv", "--rate", "validate=5"],
+            "so there is nothing to limit; no stage of contracts does",
+        ),
+        (
+            &["generate", "contracts", "--rows", "9", "--contracts", "5"],
+            "--contracts is for claims; leave it out",
+        ),
+    ] {
+        let before = state(&folder);
+        assert_refused(&folder.run(arguments), 2, words);
+        assert_eq!(state(&folder), before);
+    }
+}
+
+#[test]
+fn one_settings_file_serves_all_commands() {
+    let folder = folder(claims(20, |_| None));
+    folder.write("import.toml", "batch-size = 9\nsummary = \"summary.json\"\ndelimiter = \",\"\n");
+    for command in ["validate", "plan", "run"] {
+        folder.run(&[command, "claims", "claims.csv", "--config", "import.toml"]).exits(0);
+        assert_eq!(folder.path("summary.json").exists(), command == "run", "{command}");
+    }
+}
+
+#[test]
+fn what_a_run_keeps_from_its_first_start_is_named_when_something_else_is_given() {
+    let folder = folder(claims(30, |_| None));
+    killed_after_commit(&folder, 2, &["--batch-size", "10", "--as-of", "2026-01-01"]);
+    let ran = folder.run(&["run", "claims", "claims.csv", "--as-of", "2026-01-02", "--label", "x"]);
+    ran.exits(0)
+        .says("keeps what it began with, \"2026-01-01\"")
+        .says("keeps what it began with, that it has none");
+    let kept = folder.query("SELECT as_of, label FROM gegendruck_runs WHERE pipeline = 'claims'");
+    assert_eq!(kept, "2026-01-01|NULL\n");
+}
+
+#[test]
+fn without_the_right_to_create_tables_all_must_be_there_before_the_first_record() {
+    let folder = folder(claims(20, |_| None));
+    let ddl = folder.run(&["ledger", "ddl"]).exits(0).out;
+    folder.write("claims.db", "");
+    check(
+        &folder,
+        &["--no-create"],
+        2,
+        "there is no table claims, and --no-create forbids to create it",
+    );
+    folder.query(&ddl);
+    let contracts = ["run", "contracts", "contracts.csv", "--no-create", "--quiet"];
+    folder.run(&contracts).exits(0);
+    folder.query("ALTER TABLE claims_twins RENAME TO away");
+    check(
+        &folder,
+        &["--no-create"],
+        2,
+        "there is no table claims_twins, and --no-create forbids to create it; nightly-import ledger ddl prints the tables",
+    );
+    folder.query("CREATE TABLE claims_twins (claim_id TEXT PRIMARY KEY) STRICT");
+    check(&folder, &[], 2, "table claims_twins does not fit: policy_id: found no such column");
+    folder.query("DROP TABLE claims_twins");
+    folder.query("ALTER TABLE away RENAME TO claims_twins");
+    let tables = "SELECT count(*) FROM sqlite_schema WHERE type = 'table'";
+    let before = folder.count(tables);
+    run(&folder, &["--no-create"]).exits(0);
+    assert_eq!((stored(&folder), folder.count(tables)), (20, before));
 }
 
 #[test]
@@ -354,7 +474,7 @@ fn a_table_of_another_layout_is_refused() {
         &folder,
         &["--table", "missing", "--no-create"],
         2,
-        "there is no table missing; create it, or leave out --no-create",
+        "there is no table missing, and --no-create forbids to create it; nightly-import ledger ddl prints the tables",
     );
 }
 
@@ -542,6 +662,56 @@ fn a_file_that_is_named_twice_is_not_imported_twice() {
 }
 
 #[test]
+fn two_files_of_one_content_are_not_both_imported() {
+    let folder = folder(claims(20, |_| None));
+    std::fs::copy(folder.path("claims.csv"), folder.path("again.csv")).expect("a copy");
+    // As long, and another content.
+    folder.write("other.csv", claims(20, |i| Some(format!("other {i}").into_bytes())));
+    let same = "claims.csv: has the same content as again.csv; give one of them, or take it once with --if-done ok";
+    check(&folder, &["again.csv"], 10, same);
+    killed_after_commit(&folder, 1, &["again.csv", "--if-done", "ok", "--batch-size", "10"]);
+    check(&folder, &["again.csv"], 10, same);
+    let both = ["run", "claims", "claims.csv", "again.csv", "--if-done", "ok"];
+    folder.run(&both).exits(0).says("claims.csv: has the same content as again.csv: taken once");
+    assert_eq!((stored(&folder), rejects(&folder).as_str()), (20, ""));
+    folder.run(&both).exits(0).says("again.csv: already done by run ");
+}
+
+#[test]
+fn files_that_are_alike_but_for_their_last_byte_or_have_no_records_are_all_imported() {
+    let folder = folder(claims(9, |i| Some(vec![b'a'; if i == 9 { 70_000 } else { 1 }])));
+    let mut other = std::fs::read(folder.path("claims.csv")).expect("the input");
+    let last = other.len() - 2;
+    other[last] = b'b';
+    folder.write("other.csv", other);
+    for name in ["none.csv", "also.csv"] {
+        folder.write(name, format!("{HEADER}\n"));
+    }
+    let ran = run(&folder, &["other.csv", "none.csv", "also.csv"]).exits(1);
+    ran.says("claim_id key_exists 9");
+    assert_eq!(stored(&folder), 9, "keys are told from content");
+}
+
+#[test]
+fn records_that_were_dropped_on_purpose_are_shown_by_reason() {
+    let folder = folder(claims(20, |_| None));
+    run(&folder, &[]).exits(0);
+    let name = folder.query("SELECT run FROM gegendruck_runs WHERE pipeline = 'claims'");
+    folder.query(&format!(
+        "INSERT INTO gegendruck_filtered VALUES ('{0}', 'cancelled', 1200), ('{0}', 'test', 3)",
+        name.trim()
+    ));
+    let ran = folder.run(&["status", name.trim()]).exits(0);
+    assert!(ran.out.contains("\nfiltered cancelled 1,200\nfiltered test 3\n"), "{}", ran.out);
+    let ran = folder.run(&["status", name.trim(), "--json"]).exits(0);
+    let document: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
+    let expected = serde_json::json!([
+        {"reason": "cancelled", "records": 1200}, {"reason": "test", "records": 3}
+    ]);
+    assert_eq!(document["runs"][0]["filtered"], expected);
+}
+
+#[test]
 fn contracts_that_were_rejected_on_the_way_show_in_the_exit_code() {
     let folder = folder(claims(20, |_| None));
     folder.write("contracts.csv", contracts().replacen("P0003,motor", "P0003,moped", 1));
@@ -604,62 +774,6 @@ fn outputs_that_nobody_reads_do_no_harm() {
             assert_eq!(code, Some(0), "{words:?}");
         }
     }
-}
-
-/// Runs with `--summary`, and asserts that the file is whole, private, and agrees with the exit code.
-#[track_caller]
-fn check_summary(folder: &Folder, more: &[&str], code: i32) -> Value {
-    let path = folder.path("summary.json");
-    drop(std::fs::remove_file(&path));
-    let ran = folder
-        .run(&[&["run", "claims"][..], more, &["--quiet", "--summary", "summary.json"]].concat())
-        .exits(code);
-    let bytes =
-        std::fs::read(&path).unwrap_or_else(|error| panic!("{more:?}: {error}: {}", ran.err));
-    let summary: Value = serde_json::from_slice(&bytes).expect("the summary is JSON");
-    assert_eq!((&summary["schema"], &summary["exit"]), (&1.into(), &code.into()), "{more:?}");
-    assert_eq!(std::fs::metadata(&path).expect("the summary").mode() & 0o777, 0o600);
-    assert!(!folder.path("summary.json.tmp").exists());
-    if code > 1 {
-        let message = summary["message"].as_str().expect("why");
-        assert!(!message.is_empty() && !message.contains('\n'), "{message}");
-        assert!(
-            ran.out.contains(message) || ran.err.contains(message),
-            "the summary says what was printed"
-        );
-    }
-    summary
-}
-
-#[test]
-fn a_summary_is_written_whatever_happens() {
-    let folder = folder(claims(30, |i| (i == 4).then(|| b"\x01".to_vec())));
-    check_summary(&folder, &["none.csv"], 9);
-    check_summary(&folder, &["claims.csv", "--bach-size", "7"], 2);
-    check_summary(&folder, &["claims.csv", "--workers", "score=0"], 2);
-    check_summary(&folder, &["claims.csv", "--config", "none.toml"], 2);
-    check_summary(&folder, &["contracts.csv"], 2);
-    let summary = check_summary(&folder, &["claims.csv", "--max-errors", "0"], 3);
-    assert_eq!(summary["total"]["rejected"], 1);
-    let summary = check_summary(&folder, &["claims.csv"], 1);
-    assert_eq!((&summary["total"]["read"], &summary["total"]["stored"]), (&30.into(), &29.into()));
-    assert_eq!(
-        (&summary["attempts"], &summary["rejects"][0]["kind"]),
-        (&2.into(), &"control_character".into())
-    );
-    check_summary(&folder, &["claims.csv"], 1);
-    folder.write("copy.csv", std::fs::read(folder.path("claims.csv")).expect("the input"));
-    check_summary(&folder, &["copy.csv"], 10);
-    folder.query("DELETE FROM claims");
-    check_summary(&folder, &["claims.csv"], 8);
-    folder.query("DELETE FROM gegendruck_target");
-    check_summary(&folder, &["claims.csv"], 4);
-    let clean = crate::claims::folder(claims(30, |_| None));
-    let summary = check_summary(&clean, &["claims.csv"], 0);
-    assert_eq!(summary["message"], Value::Null);
-    let other = crate::claims::folder(claims(30, |_| None));
-    killed_after_commit(&other, 2, &["--batch-size", "10"]);
-    check_summary(&other, &["claims.csv", "--on-conflict", "skip"], 7);
 }
 
 #[test]

@@ -1,20 +1,27 @@
-//! The files of an import: found readable, each a file of its own, with the right columns.
+//! The files of an import: found readable, each a file of its own, with the right columns, and no content twice.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use gegendruck_checkpoints::ResumePoint;
-use gegendruck_stages::csv::{CsvError, CsvInput, CsvSource, Dialect, Empty, OpenError, Start};
+use gegendruck_checkpoints::{InputError, InputFile, ResumePoint, prefix};
+use gegendruck_stages::csv::{
+    CsvError, CsvInput, CsvSource, Dialect, Empty, OpenError, Opening, Start,
+};
 
-use crate::cli::RunArgs;
+use super::with_cause;
+use crate::cli::{IfDone, RunArgs};
 use crate::exit::{Exit, Refused};
 use crate::imports::Import;
 
 /// Inputs that were looked at.
 pub(crate) struct Inputs {
-    /// In the order of their names.
+    /// In the order of their names, each content once.
     pub(crate) paths: Vec<PathBuf>,
+    /// What is left out: the first of that content, and the other.
+    pub(crate) twins: Vec<(PathBuf, PathBuf)>,
+    /// What was found at the beginning of each that is not empty.
+    pub(crate) openings: Vec<(PathBuf, Opening)>,
     /// Their header line, if they all have the same.
     pub(crate) header: Option<String>,
 }
@@ -34,10 +41,62 @@ pub(crate) async fn look_at_inputs<I: Import>(
     )
     .await
     .map_err(|error| csv_refused(&error))?;
-    let mut headers = source.openings().iter().map(|(_, opening)| opening.header().line());
+    let openings = source.openings().to_vec();
+    // Two files without records have nothing in common that could be stored twice.
+    let has_records = |(path, opening): &&(PathBuf, Opening)| {
+        size(path).is_some_and(|size| size > opening.start().byte)
+    };
+    let with_records = openings.iter().filter(has_records).map(|(path, _)| path.clone()).collect();
+    let twins = same_content(with_records).await?;
+    if let (Some((first, other)), IfDone::Fail) = (twins.first(), arguments.if_done) {
+        return Err(Refused::new(
+            Exit::Known,
+            format!(
+                "{}: has the same content as {}; give one of them, or take it once with --if-done ok",
+                other.display(),
+                first.display()
+            ),
+        ));
+    }
+    let is_left_out = |path: &PathBuf| twins.iter().any(|(_, other)| other == path);
+    let paths = paths.into_iter().filter(|path| !is_left_out(path)).collect();
+    let mut headers = openings.iter().map(|(_, opening)| opening.header().line());
     let first = headers.next();
     let header = first.filter(|first| headers.all(|line| line == *first));
-    Ok(Inputs { paths, header: header.map(|line| String::from_utf8_lossy(line).into_owned()) })
+    let header = header.map(|line| String::from_utf8_lossy(line).into_owned());
+    Ok(Inputs { paths, twins, header, openings })
+}
+
+/// The files that have the content of one before them: that one, and the file. Of files of one size the beginnings are
+/// compared, and only those that begin alike are read as a whole.
+async fn same_content(paths: Vec<PathBuf>) -> Result<Vec<(PathBuf, PathBuf)>, Refused> {
+    const BEGINNING: u64 = 64 * 1024;
+    let comparing = tokio::task::spawn_blocking(move || {
+        let mut groups = vec![paths];
+        for upto in [0, BEGINNING, u64::MAX] {
+            let mut alike = Vec::new();
+            for group in groups {
+                let mut by_content: BTreeMap<(u64, u128), Vec<PathBuf>> = BTreeMap::new();
+                for path in group {
+                    let size = InputFile::look(&path)?.size;
+                    let content = prefix(&path, size.min(upto))?.value();
+                    by_content.entry((size, content)).or_default().push(path);
+                }
+                alike.extend(by_content.into_values().filter(|group| group.len() > 1));
+            }
+            groups = alike;
+        }
+        let pairs = groups.into_iter().flat_map(|group| {
+            let mut group = group.into_iter();
+            let first = group.next();
+            group.filter_map(move |other| Some((first.clone()?, other)))
+        });
+        Ok(pairs.collect())
+    });
+    match comparing.await {
+        Ok(compared) => compared.map_err(|error: InputError| Refused::failed(with_cause(&error))),
+        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+    }
 }
 
 /// The paths in the order of their names, after each was found to be a file of its own.
@@ -121,10 +180,15 @@ pub fn empty(arguments: &RunArgs) -> Empty {
     if arguments.allow_empty { Empty::Allowed } else { Empty::Refused }
 }
 
-pub(crate) fn shown(path: &Path) -> String {
+/// Files as a summary names them: their absolute paths, with their sizes.
+pub(crate) fn named(paths: &[PathBuf]) -> Vec<(String, Option<u64>)> {
+    paths.iter().map(|path| (shown(path), size(path))).collect()
+}
+
+fn shown(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()).display().to_string()
 }
 
-pub(crate) fn size(path: &Path) -> Option<u64> {
+fn size(path: &Path) -> Option<u64> {
     std::fs::metadata(path).ok().map(|metadata| metadata.len())
 }

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use gegendruck_checkpoints::{Ledger, Lock, RunState, Target};
+use gegendruck_checkpoints::{Accept, Ledger, Lock, RunInfo, RunState, Target};
 use jiff::Timestamp;
 
-use super::inputs::{look_at_inputs, shown, size};
+use super::inputs::{look_at_inputs, named};
 use super::{Job, refused, table};
 use crate::cli::RunArgs;
 use crate::exit::{Exit, Refused, shell_word};
@@ -52,6 +52,29 @@ pub(super) async fn no_half_contracts<I: Import>(ledger: &mut Ledger) -> Result<
     )))
 }
 
+/// Refuses to judge the rest of a run by other contracts than its beginning, unless the operator has accepted that: then it
+/// gives what was accepted.
+pub(super) async fn same_contracts(
+    run: &RunInfo,
+    accept: Accept,
+    ledger: &mut Ledger,
+) -> Result<Option<String>, Refused> {
+    let now = ledger.completed(crate::contracts::Contracts::NAME).await.map_err(refused)?;
+    let (Some(began), Some(now)) = (&run.contracts_run, now) else { return Ok(None) };
+    if *began == now.run {
+        return Ok(None);
+    }
+    let words = format!(
+        "run {} began with the contracts of run {began}, and run {} has imported others since",
+        run.run, now.run
+    );
+    if !accept.changed {
+        let remedy = "--accept-changed judges the rest by those";
+        return Err(Refused::new(Exit::Mismatch, format!("{words}; {remedy}")));
+    }
+    Ok(Some(format!("{words}; the rest is judged by those: accepted")))
+}
+
 pub(super) fn no_contracts<I: Import>(target: &Target, inputs: &[PathBuf]) -> Refused {
     let (to, beside) = (target.path().display(), beside(inputs));
     let why = if beside.exists() {
@@ -68,10 +91,10 @@ pub(super) fn no_contracts<I: Import>(target: &Target, inputs: &[PathBuf]) -> Re
     ))
 }
 
-/// The settings of a run that imports the contracts at `path` before another import that needs them.
-pub(super) fn for_contracts(arguments: &RunArgs, path: PathBuf) -> RunArgs {
+/// The settings of a run that imports the contracts beside `inputs` before another import that needs them.
+pub(super) fn for_contracts(arguments: &RunArgs, inputs: &[PathBuf]) -> RunArgs {
     let mut arguments = RunArgs {
-        inputs: vec![path],
+        inputs: vec![beside(inputs)],
         table: None,
         on_conflict: None,
         trace_calls: None,
@@ -93,15 +116,13 @@ impl Job<'_> {
         ledger: &mut Ledger,
     ) -> Result<Exit, Refused> {
         if contracts_at_hand::<I>(ledger, paths).await? {
-            if I::NEEDS_CONTRACTS {
-                no_half_contracts::<I>(ledger).await?;
-            }
             return Ok(Exit::Complete);
         }
         let contracts = crate::contracts::Contracts::NAME;
-        let (beside, to) = (beside(paths), self.target.path().display());
+        let beside = beside(paths);
+        let to = self.target.path().display();
         self.log.line(Level::Info, &format!("contracts first: importing {}", beside.display()));
-        let arguments = for_contracts(self.arguments, beside.clone());
+        let arguments = for_contracts(self.arguments, paths);
         let looked =
             look_at_inputs::<crate::contracts::Contracts>(&arguments, &self.dialect).await?;
         let job = Job {
@@ -114,7 +135,7 @@ impl Job<'_> {
             signals: self.signals.clone(),
         };
         let mut summary = Summary::new(contracts, Timestamp::now());
-        summary.inputs = vec![(shown(&beside), size(&beside))];
+        summary.inputs = named(&arguments.inputs);
         summary.target = format!("sqlite:{to}");
         summary.table = table::<crate::contracts::Contracts>(&arguments);
         let exit =
@@ -130,28 +151,5 @@ impl Job<'_> {
             crate::print(&summary.to_string());
         }
         Ok(exit)
-    }
-
-    /// Refuses to judge the rest of a run by other contracts than its beginning, unless the operator has accepted that.
-    pub(super) async fn same_contracts(
-        &self,
-        run: &str,
-        began: Option<&str>,
-        now: Option<&str>,
-        ledger: &mut Ledger,
-    ) -> Result<(), Refused> {
-        let (Some(began), Some(now)) = (began, now) else { return Ok(()) };
-        if began == now {
-            return Ok(());
-        }
-        let words = format!(
-            "run {run} began with the contracts of run {began}, and run {now} has imported others since"
-        );
-        if !self.arguments.accept_changed {
-            let remedy = "--accept-changed judges the rest by those";
-            return Err(Refused::new(Exit::Mismatch, format!("{words}; {remedy}")));
-        }
-        self.log.line(Level::Warn, &format!("{words}; the rest is judged by those"));
-        ledger.note(&self.process.user, Some(run), &words).await.map_err(refused)
     }
 }
