@@ -195,6 +195,17 @@ impl Ledger {
         LedgerError::Version { path, found, expected: VERSION, remedy: remedy.into() }
     }
 
+    /// True if a run would upgrade its tables.
+    ///
+    /// # Errors
+    /// The ledger cannot be read.
+    ///
+    /// # Cancel safety
+    /// Only reads.
+    pub async fn is_older(&mut self) -> Result<bool, LedgerError> {
+        Ok(self.version().await?.is_some_and(|version| version < VERSION))
+    }
+
     async fn has_tables(&mut self) -> Result<bool, LedgerError> {
         let failed = self.failed("reading the schema");
         sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM sqlite_schema)")

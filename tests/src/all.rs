@@ -10,6 +10,8 @@ mod claims;
 mod program;
 
 #[cfg(test)]
+mod attempts;
+#[cfg(test)]
 mod cases;
 #[cfg(test)]
 mod kill;

@@ -433,6 +433,17 @@ fn without_the_right_to_create_tables_all_must_be_there_before_the_first_record(
     let before = folder.count(tables);
     run(&folder, &["--no-create"]).exits(0);
     assert_eq!((stored(&folder), folder.count(tables)), (20, before));
+
+    folder.query("DROP TABLE gegendruck_tried; UPDATE gegendruck_target SET version = 1");
+    let older = "its ledger is of an older version, and --no-create forbids to upgrade it; nightly-import ledger ddl prints";
+    check(&folder, &["--no-create"], 2, older);
+    let upgrade = ddl.split_once("of version 1 is upgraded by these instead:\n").unwrap().1;
+    let upgrade = upgrade.split_inclusive("COMMIT;").next().unwrap();
+    folder.query(
+        &upgrade.lines().map(|line| line.trim_start_matches("-- ")).collect::<Vec<_>>().join("\n"),
+    );
+    run(&folder, &["--no-create"]).exits(0).says("already done");
+    assert_eq!(folder.count(tables), before);
 }
 
 #[test]

@@ -69,6 +69,14 @@ pub(crate) async fn look_at_target<I: Import>(
         Err(LedgerError::Missing { .. }) => None,
         Err(error) => return Err(refused(error)),
     };
+    if let Some(ledger) = &mut ledger
+        && arguments.no_create
+        && ledger.is_older().await.map_err(refused)?
+    {
+        let path = target.path().display();
+        let what = "its ledger is of an older version, and --no-create forbids to upgrade it";
+        return Err(Refused::usage(format!("{path}: {what}; {DDL}")));
+    }
     let paths = &inputs.paths;
     let at_hand = match &mut ledger {
         Some(ledger) => contracts_at_hand::<I>(ledger, paths).await?,
