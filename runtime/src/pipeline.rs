@@ -486,7 +486,7 @@ impl Wiring {
         let feeder = Feeder {
             sink,
             link: link.clone(),
-            context: SinkContext { meter },
+            context: SinkContext { meter, commits: self.commits.clone() },
             grouping: self.grouping,
             commits: self.commits.clone(),
             handed_out: self.handed_out.clone(),

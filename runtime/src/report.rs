@@ -139,6 +139,9 @@ pub struct Report {
     pub committed: Option<Position>,
     /// Time since the last commit.
     pub since_commit: Option<Duration>,
+    /// How much of the time in transactions the target took to make them durable; `None` if its sink does not tell.
+    #[serde(default)]
+    pub durable: Option<Duration>,
 }
 
 impl Report {
@@ -161,6 +164,7 @@ impl Report {
             commits: commits.commits,
             committed: commits.at,
             since_commit: commits.when.map(|when| now.since(when)),
+            durable: commits.durable,
         }
     }
 
@@ -168,6 +172,9 @@ impl Report {
     pub fn since(&self, earlier: &Report) -> Report {
         let mut report = self.clone();
         report.wall = self.wall.saturating_sub(earlier.wall);
+        let durable =
+            |durable: Duration| durable.saturating_sub(earlier.durable.unwrap_or_default());
+        report.durable = self.durable.map(durable);
         for (stage, before) in report.stages.iter_mut().zip(&earlier.stages) {
             stage.times = stage.times.since(&before.times);
             stage.lived = stage.lived.saturating_sub(before.lived);
@@ -182,6 +189,12 @@ impl Report {
     /// The stage of that name.
     pub fn stage(&self, name: &str) -> Option<&StageReport> {
         self.stages.iter().find(|stage| stage.name == name)
+    }
+
+    /// How much of the time in transactions went into making them durable.
+    fn durable_share(&self) -> Option<f64> {
+        let committing = self.stages.last()?.times.of(State::Committing).as_secs_f64();
+        self.durable.filter(|_| committing > 0.0).map(|durable| durable.as_secs_f64() / committing)
     }
 
     /// Which stage is the bottleneck, why, and what would help.
@@ -342,8 +355,8 @@ fn verdict(report: &Report) -> Verdict {
         return verdict;
     }
     let limit = why(stage);
-    let words =
-        format!("{}, {}. {}", stage.name, describe(stage, limit), neighbours(stages, index));
+    let described = describe(stage, limit, report.durable_share());
+    let words = format!("{}, {described}. {}", stage.name, neighbours(stages, index));
     let (next_step, would_bring) = advice(report, index, limit);
     Verdict {
         stage: Some(stage.name.clone()),
@@ -390,7 +403,7 @@ fn why(stage: &StageReport) -> Limit {
     }
 }
 
-fn describe(stage: &StageReport, limit: Limit) -> String {
+fn describe(stage: &StageReport, limit: Limit, durable: Option<f64>) -> String {
     let percent = |state| format!("{:.0} % of the time", 100.0 * stage.times.share(state));
     let workers =
         if stage.workers == 1 { "1 worker".into() } else { format!("{} workers", stage.workers) };
@@ -422,8 +435,11 @@ fn describe(stage: &StageReport, limit: Limit) -> String {
         Limit::Commit => {
             let share =
                 100.0 * (stage.times.share(State::Committing) + stage.times.share(State::Busy));
+            let durable = durable.map_or(String::new(), |share| {
+                format!(", {:.0} % of that to make them durable", 100.0 * share)
+            });
             format!(
-                "target-bound: in transactions {share:.0} % of the time, {} to {} each",
+                "target-bound: in transactions {share:.0} % of the time, {} to {} each{durable}",
                 time(stage.p50),
                 time(stage.p99)
             )
@@ -539,9 +555,16 @@ fn advice(report: &Report, index: usize, limit: Limit) -> (Option<String>, Optio
         }
         Limit::Commit => {
             let could = number(throughput(report, index, f64::INFINITY));
-            let words = format!(
-                "a faster disk for the target, or a larger --batch-size; the stages before it could do {could}/s"
-            );
+            let faster = match report.durable_share() {
+                Some(share) if share >= 0.5 => {
+                    "a faster disk for the target, or a larger --batch-size"
+                }
+                Some(_) => {
+                    "fewer indexes on the target's table, or a faster processor: its disk is not what it waits for"
+                }
+                None => "a faster target, or a larger --batch-size",
+            };
+            let words = format!("{faster}. The stages before it could do {could}/s");
             (Some(words), None)
         }
         Limit::Source => {
@@ -599,7 +622,7 @@ fn starved(report: &Report, margin: f64) -> Option<Verdict> {
 fn faster_source(stages: &[StageReport], could: f64) -> String {
     let (source, rest) = stages.split_first().expect("a pipeline has a source");
     let faster = format!(
-        "a faster disk or network for the input; the stages behind it could do {}/s",
+        "a faster disk or network for the input. The stages behind it could do {}/s",
         number(could)
     );
     let at_a_time = source.records / source.claims.max(1);

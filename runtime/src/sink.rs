@@ -123,6 +123,7 @@ pub trait Sink<In>: Send + 'static {
 #[derive(Debug)]
 pub struct SinkContext {
     pub(crate) meter: Arc<Meter>,
+    pub(crate) commits: Arc<Mutex<CommitState>>,
 }
 
 impl SinkContext {
@@ -131,6 +132,20 @@ impl SinkContext {
         self.meter.enter(State::Paused);
         let output = wait.await;
         self.meter.enter(State::Committing);
+        output
+    }
+
+    /// Runs the part of a transaction in which the target makes it durable, such as SQL's `COMMIT`: whether a faster disk would
+    /// help is told from its share.
+    ///
+    /// # Cancel safety
+    /// That of `commit`.
+    pub async fn made_durable<F: Future>(&self, commit: F) -> F::Output {
+        let clock = self.meter.clock();
+        let before = clock.now();
+        let output = commit.await;
+        let took = clock.now().since(before);
+        *self.commits.lock().durable.get_or_insert_default() += took;
         output
     }
 }
@@ -160,6 +175,8 @@ pub(crate) struct CommitState {
     pub(crate) at: Option<Position>,
     pub(crate) when: Option<Moment>,
     pub(crate) commits: u64,
+    /// How long transactions took to be made durable, if the sink says so.
+    pub(crate) durable: Option<Duration>,
 }
 
 /// Why the sink's task ended without an error.

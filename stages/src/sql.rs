@@ -299,8 +299,18 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
     }
 
     /// Sends a transaction to be committed, as the run's commit of that number.
-    async fn end(&mut self, mut connection: SqliteConnection, number: u64) -> Sent {
-        match sqlx::query("COMMIT").execute(&mut connection).await {
+    async fn end(
+        &mut self,
+        mut connection: SqliteConnection,
+        number: u64,
+        context: Option<&SinkContext>,
+    ) -> Sent {
+        let commit = sqlx::query("COMMIT").execute(&mut connection);
+        let done = match context {
+            Some(context) => context.made_durable(commit).await,
+            None => commit.await,
+        };
+        match done {
             #[cfg(test)]
             Ok(_) if self.settings.faults.loses_answer() => {
                 Sent::Unknown { number, trouble: Trouble::Gone }
@@ -314,7 +324,11 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
     }
 
     /// Writes a group in one transaction.
-    async fn write(&mut self, group: &Group<T>) -> Result<(Committed, Sent), Failed> {
+    async fn write(
+        &mut self,
+        group: &Group<T>,
+        context: Option<&SinkContext>,
+    ) -> Result<(Committed, Sent), Failed> {
         let mut connection = self.begin().await?;
         let number = fence(&mut connection, &self.settings.ticket).await?;
         if let Some(floor) = self.floor {
@@ -347,7 +361,7 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
             added: written.inserted,
         };
         write_progress(&mut connection, &self.settings.ticket, settled).await?;
-        let sent = self.end(connection, number).await;
+        let sent = self.end(connection, number, context).await;
         Ok((Committed { tally, stop }, sent))
     }
 
@@ -383,7 +397,7 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
             return Err(self
                 .unbalanced(format!("the ledger has {ledger} records {verdict}, expected {own}")));
         }
-        Ok(self.end(connection, number).await)
+        Ok(self.end(connection, number, None).await)
     }
 
     fn unbalanced(&self, what: String) -> Failed {
@@ -478,7 +492,7 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
     ) -> Result<Committed, SinkError> {
         let mut patience = Patience::new(self.settings.retry_for);
         loop {
-            let tried = match self.write(group).await {
+            let tried = match self.write(group, context).await {
                 Ok((committed, sent)) => {
                     self.settle(sent, &mut patience, context).await.map(|()| committed)
                 }

@@ -268,6 +268,49 @@ async fn target_that_is_busy_is_named_as_what_holds_up_the_sink() {
     assert_eq!(verdict.next_step.as_deref(), Some(step));
 }
 
+/// Works and then makes durable for so long, in each transaction.
+struct Durable {
+    sink: Strict<u64>,
+    works: u64,
+    syncs: u64,
+}
+
+impl Sink<u64> for Durable {
+    async fn commit(
+        &mut self,
+        group: Group<u64>,
+        context: &SinkContext,
+    ) -> Result<Committed, SinkError> {
+        sleep(Duration::from_millis(self.works)).await;
+        context.made_durable(sleep(Duration::from_millis(self.syncs))).await;
+        self.sink.commit(group, context).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whether_a_faster_disk_would_help_is_told_from_what_transactions_take() {
+    for (works, syncs, share, step) in [
+        (20, 80, "80 %", "a faster disk for the target, or a larger --batch-size. "),
+        (80, 20, "20 %", "fewer indexes on the target's table, or a faster processor: "),
+    ] {
+        let feed = Feed::of(RECORDS);
+        let seen = feed.seen.clone();
+        let run = Pipeline::new("p")
+            .source(feed)
+            .map("validate", |n| n)
+            .sink("store", Durable { sink: Strict::new(), works, syncs })
+            .grouping(Grouping { records: Records(BATCH), ..Grouping::default() })
+            .start(Options { batch: Records(BATCH), ..Options::default() })
+            .unwrap();
+        let verdict = finish(run, &seen).await.report.verdict();
+        assert_eq!((verdict.stage.as_deref(), verdict.limit), (Some("store"), Limit::Commit));
+        let words = format!("100 ms to 100 ms each, {share} of that to make them durable.");
+        assert!(verdict.words.contains(&words), "{}", verdict.words);
+        let next = verdict.next_step.unwrap();
+        assert!(next.starts_with(step), "{next}");
+    }
+}
+
 /// A small buffer before a stage, and a source that takes as long for a little as for much.
 #[derive(Clone, Debug)]
 struct Small {
