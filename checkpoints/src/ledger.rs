@@ -28,6 +28,8 @@ pub struct Ledger {
     target: Target,
     connection: Option<SqliteConnection>,
     created: bool,
+    /// Of its tables.
+    version: i64,
 }
 
 impl Ledger {
@@ -49,9 +51,13 @@ impl Ledger {
         }
         let created =
             target.create_if_missing().map_err(|error| LedgerError::Target(Box::new(error)))?;
-        let mut ledger =
-            Ledger { target: target.clone(), connection: None, created: created || empty };
-        let version = match ledger.version().await? {
+        let mut ledger = Ledger {
+            target: target.clone(),
+            connection: None,
+            created: created || empty,
+            version: VERSION,
+        };
+        ledger.version = match ledger.version().await? {
             Some(version) => version,
             None => {
                 if !created {
@@ -64,8 +70,9 @@ impl Ledger {
             }
         };
         ledger.check().await?;
-        if version < VERSION {
-            ledger.upgrade(version).await?;
+        if ledger.is_older() {
+            ledger.upgrade(ledger.version).await?;
+            ledger.version = VERSION;
         }
         Ok(ledger)
     }
@@ -81,15 +88,14 @@ impl Ledger {
         if !target.exists() {
             return Err(LedgerError::Missing { path: target.path().into() });
         }
-        let mut ledger = Ledger { target: target.clone(), connection: None, created: false };
-        let connection =
-            target.connect_to_read().await.map_err(ledger.failed("opening the database"))?;
-        ledger.connection = Some(connection);
-        if ledger.version().await?.is_none() {
-            ledger.not_lost()?;
-            return Err(LedgerError::Missing { path: target.path().into() });
+        let mut ledger = Ledger::to_read(target).await?;
+        match ledger.version().await? {
+            Some(version) => Ok(Ledger { version, ..ledger }),
+            None => {
+                ledger.not_lost()?;
+                Err(LedgerError::Missing { path: target.path().into() })
+            }
         }
-        Ok(ledger)
     }
 
     /// True if there is no database, or one without any table: what is opened then is the program's own.
@@ -103,11 +109,15 @@ impl Ledger {
         if !target.path().metadata().is_ok_and(|file| file.len() > 0) {
             return Ok(true);
         }
-        let mut ledger = Ledger { target: target.clone(), connection: None, created: false };
+        Ledger::to_read(target).await?.has_tables().await.map(|has| !has)
+    }
+
+    async fn to_read(target: &Target) -> Result<Ledger, LedgerError> {
+        let closed =
+            Ledger { target: target.clone(), connection: None, created: false, version: VERSION };
         let connection =
-            target.connect_to_read().await.map_err(ledger.failed("opening the database"))?;
-        ledger.connection = Some(connection);
-        ledger.has_tables().await.map(|has| !has)
+            target.connect_to_read().await.map_err(closed.failed("opening the database"))?;
+        Ok(Ledger { connection: Some(connection), ..closed })
     }
 
     /// The target.
@@ -196,14 +206,8 @@ impl Ledger {
     }
 
     /// True if a run would upgrade its tables.
-    ///
-    /// # Errors
-    /// The ledger cannot be read.
-    ///
-    /// # Cancel safety
-    /// Only reads.
-    pub async fn is_older(&mut self) -> Result<bool, LedgerError> {
-        Ok(self.version().await?.is_some_and(|version| version < VERSION))
+    pub fn is_older(&self) -> bool {
+        self.version < VERSION
     }
 
     async fn has_tables(&mut self) -> Result<bool, LedgerError> {

@@ -35,7 +35,9 @@ impl fmt::Display for Records {
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            n if n >= 10 << 20 => write!(f, "{} MiB", n >> 20),
+            n if n >= 10 << 20 || (n > 0 && n.is_multiple_of(1 << 20)) => {
+                write!(f, "{} MiB", n >> 20)
+            }
             n if n >= 10 << 10 => write!(f, "{} KiB", n >> 10),
             n => write!(f, "{n} bytes"),
         }

@@ -4,7 +4,7 @@
 //! axis of the run   ... 41 | 42   43   44   45   46 | 47 ...      records handed out by the source
 //!                          +------------------------+
 //! items                    | 42   43        45      |             what goes on
-//! rejects                  |           44           |             refused, with their source bytes
+//! rejects                  |           44           |             rejected, with their source bytes
 //! filtered                 |                     1  |             dropped on purpose, counted by reason
 //! block                    | source bytes of 42..47 |             so that a reject can be kept untouched
 //! checkpoint               |                     (47)             only on the part that ends what the source handed out
@@ -251,7 +251,7 @@ impl<T> Batch<T> {
         self.items.make_contiguous()
     }
 
-    /// The records that were refused so far.
+    /// The records that were rejected so far.
     pub fn rejects(&self) -> &[Reject] {
         &self.head.rejects
     }

@@ -13,7 +13,7 @@
 //!   well; otherwise the service as a whole is down, and the stage holds: overload makes no dead letters.
 //! - After a hold one call goes out as a probe; the others follow when it was answered well.
 //! - A panic counts against its record only. If several records shared the call, each is tried alone, so that it is named.
-//! - A record that earlier attempts of the run tried is alone from its first call on, and its attempts are counted on.
+//! - A record that earlier starts of the run tried is alone from its first call on, and its attempts are counted on.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -22,16 +22,16 @@ use std::time::{Duration, SystemTime};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 
 use crate::batch::{Batch, Item};
 use crate::clock::Moment;
 use crate::link::Share;
 use crate::meter::{Meter, State};
-use crate::stage::{Crew, Outlet};
+use crate::stage::{Crew, Outlet, Place, Settings};
 use crate::sync::Mutex;
 use crate::timed::timed;
-use crate::transform::panicked;
+use crate::transform::panic_reason;
 use crate::tried::Tries;
 use crate::verdict::{Made, Verdicts};
 use crate::{Amount, Event, Failure, Reason, RunError};
@@ -128,20 +128,6 @@ struct Work<In> {
     place: Option<Place>,
 }
 
-/// A place in the reorder buffer, given back when the last part that shares it is out.
-pub(crate) type Place = Arc<OwnedSemaphorePermit>;
-
-/// Takes a place, now or as soon as one is free; `meter` is told when it has to wait.
-pub(crate) async fn place(places: &Arc<Semaphore>, meter: Option<&Meter>) -> Option<Place> {
-    if let Ok(place) = places.clone().try_acquire_owned() {
-        return Some(Arc::new(place));
-    }
-    if let Some(meter) = meter {
-        meter.enter(State::Reordering);
-    }
-    places.clone().acquire_owned().await.ok().map(Arc::new)
-}
-
 struct Parked<In> {
     due: Moment,
     work: Work<In>,
@@ -189,12 +175,11 @@ impl<In> Drop for Pausing<'_, In> {
 
 /// The workers of a calling stage share this.
 pub(crate) struct Pool<In, C: CallBatch<In>> {
-    pub(crate) call: C,
-    pub(crate) outlet: Outlet<In, C::Out>,
-    pub(crate) claim: usize,
-    pub(crate) places: Option<Arc<Semaphore>>,
-    pub(crate) retry: Retry,
-    pub(crate) rate: Mutex<Rate>,
+    call: C,
+    outlet: Outlet<In, C::Out>,
+    claim: usize,
+    retry: Retry,
+    rate: Mutex<Rate>,
     shelf: Mutex<Shelf<In>>,
     gate: Mutex<Gate>,
     changed: Notify,
@@ -202,8 +187,8 @@ pub(crate) struct Pool<In, C: CallBatch<In>> {
 
 /// A token rate: calls for at most so many records a second, evenly spaced.
 #[derive(Debug)]
-pub(crate) struct Rate {
-    pub(crate) per_second: Option<f64>,
+struct Rate {
+    per_second: Option<f64>,
     next: Moment,
 }
 
@@ -211,7 +196,7 @@ pub(crate) struct Rate {
 const CATCH_UP: Duration = Duration::from_millis(10);
 
 impl Rate {
-    pub(crate) fn new(per_second: Option<f64>) -> Rate {
+    fn new(per_second: Option<f64>) -> Rate {
         Rate { per_second, next: Moment::default() }
     }
 
@@ -276,21 +261,13 @@ impl Gate {
 }
 
 impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
-    pub(crate) fn new(
-        call: C,
-        outlet: Outlet<In, C::Out>,
-        claim: usize,
-        places: Option<usize>,
-        retry: Retry,
-        rate: Option<f64>,
-    ) -> Self {
+    pub(crate) fn new(call: C, outlet: Outlet<In, C::Out>, settings: &Settings) -> Self {
         Pool {
             call,
             outlet,
-            claim,
-            places: places.map(|places| Arc::new(Semaphore::new(places))),
-            retry,
-            rate: Mutex::new(Rate::new(rate)),
+            claim: settings.claim.unwrap_or(1),
+            retry: settings.retry,
+            rate: Mutex::new(Rate::new(settings.rate)),
             shelf: Mutex::new(Shelf { parked: Vec::new(), hands: 0, pausing: 0, over: false }),
             gate: Mutex::new(Gate::default()),
             changed: Notify::new(),
@@ -312,7 +289,7 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
                 tokio::select! {
                     biased;
                     () = self.sleep_until(&crew.meter, Some(due)) => {}
-                    () = crew.stop.is_too_late(due) => break,
+                    () = crew.stop.too_late_for(due) => break,
                 }
             }
             self.serve(work, pass, &crew).await?;
@@ -406,15 +383,11 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
     }
 
     async fn fresh(&self, meter: Option<&Arc<Meter>>) -> Option<Work<In>> {
-        let place = match &self.places {
-            None => None,
-            Some(places) => Some(place(places, meter.map(|meter| &**meter)).await?),
-        };
-        let batch = self.outlet.input.claim(Share::Records(self.claim), meter).await?;
+        let (batch, place) = self.outlet.claim(Share::Records(self.claim), meter).await?;
         Some(self.tried_apart(Work { batch, tries: None, place }))
     }
 
-    /// Cuts records out that earlier attempts of the run tried: gives the first part, and parks the others, due at once.
+    /// Cuts records out that earlier starts of the run tried: gives the first part, and parks the others, due at once.
     fn tried_apart(&self, work: Work<In>) -> Work<In> {
         let Outlet { stage, tried, .. } = &self.outlet;
         let Work { mut batch, place, .. } = work;
@@ -487,15 +460,11 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
     async fn serve(&self, mut work: Work<In>, pass: Pass, crew: &Crew) -> Result<(), RunError> {
         let records = work.batch.amount().records;
         let asked_about = work.batch.records_with_items();
-        let started = work.tries.is_none().then(SystemTime::now);
+        let tries = work.tries.take().unwrap_or_else(|| Tries::begun(SystemTime::now()));
         crew.meter.begin(State::Busy);
         let call = async { self.call.call_batch(work.batch.slice()).await };
         let answer = timed(&crew.meter, AssertUnwindSafe(call).catch_unwind()).await;
         crew.meter.served(records, asked_about);
-        let tries = work
-            .tries
-            .take()
-            .unwrap_or_else(|| Tries::from(started.unwrap_or_else(SystemTime::now)));
         match answer {
             Ok(Ok(answers)) if answers.len() == work.batch.len() => {
                 self.judge(work, tries, answers, pass, crew)
@@ -515,7 +484,7 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
             }
             Err(_panic) => {
                 self.outlet.stage.panicked(work.batch.span().start);
-                self.one_by_one(work, tries, crew);
+                self.panicked(work, tries, crew);
                 self.release(pass);
                 Ok(())
             }
@@ -526,24 +495,28 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
         RunError::Fatal { stage: self.outlet.stage.name.to_string(), message }
     }
 
-    /// The call panicked. Several records shared it: each is tried alone. One was alone: the attempt is its own.
-    fn one_by_one(&self, work: Work<In>, mut tries: Tries, crew: &Crew) {
+    /// The call panicked: an attempt of the record that was alone in it; of several, each is tried alone.
+    fn panicked(&self, work: Work<In>, mut tries: Tries, crew: &Crew) {
+        if !is_alone(&work.batch) {
+            return self.one_by_one(work, tries, crew);
+        }
+        tries.again();
+        self.note(&work.batch, tries);
+        if tries.attempts >= self.retry.attempts {
+            self.refuse(work.batch, tries, panic_reason(), work.place);
+        } else {
+            let due = crew.meter.clock().now().plus(self.retry.wait(tries.attempts));
+            self.park(due, Work { tries: Some(tries), ..work });
+        }
+    }
+
+    /// Parks each record by itself, due at once.
+    fn one_by_one(&self, work: Work<In>, tries: Tries, crew: &Crew) {
         let now = crew.meter.clock().now();
         let Work { mut batch, place, .. } = work;
-        if is_alone(&batch) {
-            tries.again();
-            self.note(&batch, tries);
-            if tries.attempts >= self.retry.attempts {
-                self.refuse(batch, tries, panicked(), place);
-            } else {
-                let due = now.plus(self.retry.wait(tries.attempts));
-                self.park(due, Work { batch, tries: Some(tries), place });
-            }
-            return;
-        }
         while !batch.is_empty() {
-            let one = cut(&mut batch, 1);
-            self.park(now, Work { batch: one, tries: Some(tries), place: place.clone() });
+            let batch = cut(&mut batch, 1);
+            self.park(now, Work { batch, tries: Some(tries), place: place.clone() });
         }
     }
 

@@ -54,7 +54,7 @@ impl<T: Clone> Collect<T> {
         self.kept.lock().items.clone()
     }
 
-    /// The records refused.
+    /// The records rejected.
     pub fn rejects(&self) -> Vec<Reject> {
         self.kept.lock().rejects.clone()
     }

@@ -115,7 +115,7 @@ pub enum SinkError {
     /// Another run has taken over; this one can no longer write.
     #[error("this run was taken over: {0}")]
     Fenced(String),
-    /// Too many records were refused for anything to be written.
+    /// Too many records were rejected for anything to be written.
     #[error("{0}")]
     Limit(String),
     /// Counts do not agree.

@@ -64,7 +64,7 @@ pub use call::{Answers, Call, CallBatch, One, Retry};
 pub use clock::{Clock, Moment};
 pub use collect::Collect;
 pub use error::{BuildError, Failure, RunError, SinkError, SourceError};
-pub use link::{Gauge, Room, Window};
+pub use link::Room;
 pub use meter::{Meter, Reading, State, Times};
 pub use pipeline::{
     Control, End, Event, EventHandler, Options, Outcome, Pipeline, Plan, Planned, Run, Runnable,

@@ -54,7 +54,7 @@ pub(crate) trait Upstream: Send + Sync {
 
 /// How much may be on its way behind a link, and how it asks for more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub(crate) struct Window {
     /// Most that is handed out by the source and not settled behind the link.
     pub buffer: Amount,
     /// Ask again when this much can be added.
@@ -97,7 +97,7 @@ struct Waiting {
 
 /// What a link holds at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gauge {
+pub(crate) struct Gauge {
     /// Handed into the link since the run began.
     pub sent: Amount,
     /// Settled behind the link since the run began.
@@ -213,7 +213,7 @@ impl<T> Link<T> {
         let held = inner.sent - inner.settled;
         inner.most = inner.most.max(held);
         inner.queue.push_back(batch);
-        let next = inner.next_waiting();
+        let next = inner.take_waiting();
         inner.judge_waiting(&Now::default());
         drop(inner);
         wake(next);
@@ -231,9 +231,9 @@ impl<T> Link<T> {
     pub(crate) fn settle_and_claim(&self, amount: Amount, most: Share) -> Result<Batch<T>, State> {
         let mut inner = self.inner.lock();
         let (raised, drained) = inner.settle(amount);
-        let batch = if inner.halted { None } else { inner.take(most) };
+        let batch = inner.take(most);
         let claimed = batch.ok_or_else(|| inner.waiting_state());
-        let next = inner.next_waiting();
+        let next = inner.take_waiting();
         self.pass_on(inner, raised, drained, &Now::default());
         wake(next);
         claimed
@@ -401,12 +401,15 @@ impl<T> Inner<T> {
     }
 
     /// Takes the worker to be woken, if there is something to claim.
-    fn next_waiting(&mut self) -> Option<Waker> {
+    fn take_waiting(&mut self) -> Option<Waker> {
         let something = !self.queue.is_empty() && !self.halted;
         if something { self.waiting.pop_front().map(|worker| worker.waker) } else { None }
     }
 
     fn take(&mut self, most: Share) -> Option<Batch<T>> {
+        if self.halted {
+            return None;
+        }
         let mut batch = self.next(most)?;
         batch.claimed(self.claims);
         self.claims += 1;
@@ -466,13 +469,13 @@ impl<T> Future for Claim<'_, T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let mut inner = this.link.inner.lock();
-        let batch = if inner.halted { None } else { inner.take(this.most) };
+        let batch = inner.take(this.most);
         let over = inner.halted || (inner.closed && inner.queue.is_empty());
         if batch.is_some() || over {
             if let Some(id) = this.id.take() {
                 inner.waiting.retain(|worker| worker.id != id);
             }
-            let next = inner.next_waiting();
+            let next = inner.take_waiting();
             drop(inner);
             wake(next);
             return Poll::Ready(batch);
@@ -507,7 +510,7 @@ impl<T> Drop for Claim<'_, T> {
         let before = inner.waiting.len();
         inner.waiting.retain(|worker| worker.id != id);
         let was_woken = inner.waiting.len() == before;
-        let next = if was_woken { inner.next_waiting() } else { None };
+        let next = if was_woken { inner.take_waiting() } else { None };
         drop(inner);
         wake(next);
     }

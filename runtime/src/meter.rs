@@ -228,9 +228,9 @@ impl Meter {
         now
     }
 
-    /// [`Meter::served`] for a worker that computes, and goes from one claim to the next: see [`Stretch`].
-    pub(crate) fn stretch(&self) -> Stretch<'_> {
-        Stretch { meter: self, claims: Claims::default(), quick: false }
+    /// [`Meter::served`] for a worker that computes, and goes from one claim to the next: see [`Streak`].
+    pub(crate) fn streak(&self) -> Streak<'_> {
+        Streak { meter: self, claims: Claims::default(), quick: false }
     }
 
     /// The sink is done with a transaction of `records`: its service times are those of whole transactions.
@@ -300,16 +300,16 @@ struct Claims {
 }
 
 /// Claims that a worker serves one right after the other. A look at the clock for each would cost more than moving a batch
-/// does: those that take less than [`Stretch::QUICK`] are timed several together. What takes longer, and what is followed by
+/// does: those that take less than [`Streak::QUICK`] are timed several together. What takes longer, and what is followed by
 /// another state, is timed by itself.
-pub(crate) struct Stretch<'a> {
+pub(crate) struct Streak<'a> {
     meter: &'a Meter,
     claims: Claims,
     /// So were the last ones that were timed.
     quick: bool,
 }
 
-impl Stretch<'_> {
+impl Streak<'_> {
     const QUICK: Duration = Duration::from_micros(10);
     const TOGETHER: u64 = 8;
 
@@ -345,7 +345,7 @@ impl Stretch<'_> {
     }
 }
 
-impl Drop for Stretch<'_> {
+impl Drop for Streak<'_> {
     fn drop(&mut self) {
         if self.claims.number > 0 {
             self.book(None);
@@ -397,18 +397,18 @@ mod tests {
     async fn known_after_each(claims: &[u64]) -> (Vec<u64>, Reading, Histogram<u64>) {
         let meter = Meter::start(Clock::start(), State::NoInput);
         meter.begin(State::Busy);
-        let mut stretch = meter.stretch();
+        let mut streak = meter.streak();
         let mut known = Vec::new();
         for (n, takes) in claims.iter().enumerate() {
             tokio::time::advance(*takes as u32 * MICRO).await;
             if n + 1 < claims.len() {
-                stretch.goes_on(100);
+                streak.goes_on(100);
             } else {
-                stretch.ends(100, Some(State::NoInput));
+                streak.ends(100, Some(State::NoInput));
             }
             known.push(meter.read().claims);
         }
-        drop(stretch);
+        drop(streak);
         let mut service = Meter::no_service();
         meter.add_service_to(&mut service);
         (known, meter.read(), service)
@@ -438,11 +438,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_was_not_timed_yet_is_booked_when_its_worker_is_dropped() {
         let meter = Meter::start(Clock::start(), State::Busy);
-        let mut stretch = meter.stretch();
+        let mut streak = meter.streak();
         for _ in 0..3 {
-            stretch.goes_on(7);
+            streak.goes_on(7);
         }
-        drop(stretch);
+        drop(streak);
         assert_eq!((meter.read().claims, meter.read().records), (3, 21));
     }
 }

@@ -21,16 +21,15 @@ use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::batch::Order;
 use crate::clock::{Clock, Moment};
 use crate::link::{Link, Window};
 use crate::meter::{Ending, Meter, State};
-use crate::order::Sorter;
 use crate::report::{Percentiles, Report, StageKind};
 use crate::sink::{CommitState, Feeder, Grouping, HandedOut, Sink, SinkContext, SinkEnd};
 use crate::source::{Needs, Source, drive};
 use crate::stage::{
-    Buffer, Crew, Leaving, Outlet, Retire, Settings, Stage, StageInfo, StartWorker, Stop, check,
+    Buffer, Crew, InOrder, Leaving, Outlet, Retire, Settings, Stage, StageInfo, StartWorker, Stop,
+    check,
 };
 use crate::sync::Mutex;
 use crate::tried::{Tried, TriedRecords};
@@ -87,7 +86,7 @@ pub struct Options {
     pub grouping: Option<Grouping>,
     /// Takes the run's events.
     pub on_event: EventHandler,
-    /// Records that earlier attempts of the run tried and left unsettled: see [`Group::tried`](crate::Group::tried).
+    /// Records that earlier starts of the run tried and left unsettled: see [`Group::tried`](crate::Group::tried).
     pub tried: Vec<Tried>,
 }
 
@@ -167,8 +166,7 @@ impl<T: Send + 'static> Pipeline<T> {
     pub fn stage<S: Stage<T>>(mut self, name: impl Into<String>, stage: S) -> Pipeline<S::Out> {
         let name = name.into();
         let settings = stage.settings().clone();
-        let kind = if settings.claim.is_some() { StageKind::Call } else { StageKind::Transform };
-        self.stages.push(Planned { name: name.clone(), kind, settings });
+        self.stages.push(Planned { name: name.clone(), kind: settings.kind(), settings });
         let before = self.connect;
         let connect: Connect<S::Out> = Box::new(move |wiring, output| {
             let input = wiring.stage(&name, stage, output);
@@ -377,17 +375,13 @@ fn with_options(stages: &[Planned], options: &Options) -> Result<Vec<Planned>, B
         }
     }
     let find = |stages: &[Planned], name: &str| {
-        stages.iter().position(|stage| stage.name == name).ok_or_else(|| BuildError::UnknownStage {
-            name: name.into(),
-            known: stages.iter().map(|stage| stage.name.as_str()).collect::<Vec<_>>().join(", "),
-        })
+        let found = stages.iter().position(|stage| stage.name == name);
+        found.ok_or_else(|| unknown_stage(name, stages.iter().map(|stage| stage.name.as_str())))
     };
     for (name, &workers) in &options.workers {
         let stage = find(&stages, name)?;
         let kind = stages[stage].kind;
-        if workers > 1 && matches!(kind, StageKind::Source | StageKind::Sink) {
-            return Err(BuildError::OneWorker { stage: name.clone(), found: workers });
-        }
+        one_worker(kind, name, workers)?;
         stages[stage].settings.workers = workers;
         if let Some(reorder) = &mut stages[stage].settings.reorder {
             *reorder = (*reorder).max(workers);
@@ -420,6 +414,20 @@ fn with_options(stages: &[Planned], options: &Options) -> Result<Vec<Planned>, B
         check(&stage.name, &stage.settings)?;
     }
     Ok(stages)
+}
+
+fn unknown_stage<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> BuildError {
+    BuildError::UnknownStage { name: name.into(), known: known.collect::<Vec<_>>().join(", ") }
+}
+
+/// Source and sink have one worker.
+fn one_worker(kind: StageKind, stage: &str, workers: usize) -> Result<(), BuildError> {
+    match kind {
+        StageKind::Source | StageKind::Sink if workers > 1 => {
+            Err(BuildError::OneWorker { stage: stage.into(), found: workers })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Makes links and tasks, from the sink towards the source.
@@ -506,13 +514,12 @@ impl Wiring {
         let input: Arc<Link<In>> = Link::new(window(&settings), Some(output.gauge().limit));
         output.set_upstream(input.clone());
         let info = self.info(name, &input);
-        let kind = if settings.claim.is_some() { StageKind::Call } else { StageKind::Transform };
-        let order = settings.reorder.map(|_| Mutex::new(Sorter::new(Order::Claims)));
+        let in_order = settings.reorder.map(InOrder::new);
         let outlet = Outlet {
             stage: info.clone(),
             input: input.clone(),
             output: output.clone(),
-            order,
+            in_order,
             tried: self.tried.clone(),
         };
         let start = stage.crew(outlet, &settings);
@@ -523,7 +530,7 @@ impl Wiring {
             halt: Box::new(move || halted.halt()),
         });
         let workers = Workers { start, leaving, staying: Mutex::new(Vec::new()) };
-        self.stages.push(Wired { kind, info, workers: Some(workers) });
+        self.stages.push(Wired { kind: settings.kind(), info, workers: Some(workers) });
         input
     }
 
@@ -624,8 +631,9 @@ struct Shared {
 }
 
 impl Control {
-    /// First signal: the source hands out no more, what is in flight settles and is committed. Records that wait for a retry, for a
-    /// service that is down, or for more than ten seconds for a token of a rate, are left to the next start.
+    /// First signal: the source hands out no more; what is in flight settles and is committed, up to the first record that waits
+    /// for a retry, for a service that is down, or for more than ten seconds for a token of a rate. That one and what comes after
+    /// it are left to the next start.
     pub fn stop(&self) {
         (self.shared.freeze)();
         let now = self.shared.clock.now();
@@ -642,22 +650,15 @@ impl Control {
     ///
     /// # Errors
     /// The stage does not exist or cannot have that many.
+    ///
+    /// # Cancel safety
+    /// Dropped, the stage's workers are changed or not.
     pub async fn workers(&self, stage: &str, workers: usize) -> Result<(), BuildError> {
-        let known = || {
-            self.shared
-                .stages
-                .iter()
-                .map(|(_, info)| info.name.to_string())
-                .collect::<Vec<_>>()
-                .join(", ")
+        let stages = &self.shared.stages;
+        let Some((kind, info)) = stages.iter().find(|(_, info)| &*info.name == stage) else {
+            return Err(unknown_stage(stage, stages.iter().map(|(_, info)| &*info.name)));
         };
-        let Some((kind, info)) = self.shared.stages.iter().find(|(_, info)| &*info.name == stage)
-        else {
-            return Err(BuildError::UnknownStage { name: stage.into(), known: known() });
-        };
-        if workers > 1 && matches!(kind, StageKind::Source | StageKind::Sink) {
-            return Err(BuildError::OneWorker { stage: stage.into(), found: workers });
-        }
+        one_worker(*kind, stage, workers)?;
         check(stage, &Settings { workers, ..info.settings.clone() })?;
         let _ = self.shared.commands.send((stage.to_string(), workers)).await;
         Ok(())
@@ -845,7 +846,7 @@ fn size_buffers(stages: &[(StageKind, Arc<StageInfo>)], report: &Report) {
 pub enum End {
     /// All input was read, and every record has its verdict.
     Complete,
-    /// It was told to stop; what was in flight is committed.
+    /// It was told to stop; what is committed stays, the rest is left to the next start.
     Stopped,
     /// The sink said that it must not go on.
     Ended(String),

@@ -68,7 +68,7 @@ pub struct StageReport {
     pub p50: Duration,
     /// The same, 99th percentile.
     pub p99: Duration,
-    /// Records refused here.
+    /// Records rejected here.
     pub rejected: u64,
     /// Records dropped here.
     pub filtered: u64,

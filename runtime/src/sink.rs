@@ -38,7 +38,7 @@ pub struct Tally {
     pub stored: u64,
     /// Of those stored, the ones that replaced a row.
     pub updated: u64,
-    /// Refused.
+    /// Rejected: dead letters.
     pub rejected: u64,
     /// Dropped on purpose.
     pub filtered: u64,
@@ -68,7 +68,7 @@ impl Tally {
 pub struct Group<T> {
     /// What came through, in the order of the source.
     pub items: Vec<Item<T>>,
-    /// What was refused on the way, in no particular order.
+    /// What was rejected on the way, in no particular order.
     pub rejects: Vec<Reject>,
     /// What was dropped on purpose.
     pub filtered: Filtered,
@@ -113,6 +113,9 @@ pub trait Sink<In>: Send + 'static {
     ///
     /// # Errors
     /// The run is not complete.
+    ///
+    /// # Cancel safety
+    /// Dropped when the run is stopped at once: it is then completed or not.
     fn complete(&mut self, total: &Tally) -> impl Future<Output = Result<(), SinkError>> + Send {
         let _ = total;
         async { Ok(()) }
@@ -128,6 +131,9 @@ pub struct SinkContext {
 
 impl SinkContext {
     /// Runs a wait after an error of the target: the time counts as paused.
+    ///
+    /// # Cancel safety
+    /// That of `wait`; dropped, the worker goes on to count as paused.
     pub async fn paused<F: Future>(&self, wait: F) -> F::Output {
         self.meter.enter(State::Paused);
         let output = wait.await;
@@ -280,27 +286,16 @@ impl<T: Send + 'static, S: Sink<T>> Feeder<T, S> {
                 }
             };
             meter.enter(State::Busy);
-            let (mut over, mut close) = (false, claim.is_none());
-            match claim {
-                Some(Some(batch)) => {
-                    sorter.push(batch, ());
-                    while let Some((batch, ())) = sorter.pop() {
-                        if gathered.closes_before(&batch, self.grouping)
-                            && let Some(stop) = self.commit(&mut gathered).await?
-                        {
-                            return Ok(SinkEnd::Stopped(stop));
-                        }
-                        gathered.push(batch, clock.now());
-                        if gathered.is_full(self.grouping)
-                            && let Some(stop) = self.commit(&mut gathered).await?
-                        {
-                            return Ok(SinkEnd::Stopped(stop));
-                        }
+            let over = matches!(claim, Some(None));
+            let mut close = true;
+            if let Some(Some(batch)) = claim {
+                sorter.push(batch, ());
+                while let Some((batch, ())) = sorter.pop() {
+                    if let Some(stop) = self.gather(batch, &mut gathered).await? {
+                        return Ok(SinkEnd::Stopped(stop));
                     }
-                    close = self.link.is_exhausted(self.needs.bytes());
                 }
-                Some(None) => (over, close) = (true, true),
-                None => {}
+                close = self.link.is_exhausted(self.needs.bytes());
             }
             if close
                 && gathered.whole > 0
@@ -309,26 +304,47 @@ impl<T: Send + 'static, S: Sink<T>> Feeder<T, S> {
                 return Ok(SinkEnd::Stopped(stop));
             }
             if over {
-                let handed_out = *self.handed_out.lock();
-                let came = self.link.gauge();
-                if handed_out.amount != came.settled {
-                    let at = match gathered.batches.last() {
-                        Some(batch) => batch.span().end,
-                        None => self.commits.lock().at.unwrap_or_default(),
-                    };
-                    let missing = handed_out.amount.records.saturating_sub(came.sent.records);
-                    return Ok(SinkEnd::Gap { missing, at });
-                }
-                if !handed_out.all {
-                    return Ok(SinkEnd::Drained);
-                }
-                let total = self.commits.lock().tally;
-                meter.enter(State::Committing);
-                guarded(self.sink.complete(&total), || "completing the run".into()).await?;
-                return Ok(SinkEnd::Completed);
+                return self.end(gathered).await;
             }
             tokio::task::coop::consume_budget().await;
         }
+    }
+
+    /// Takes the next batch of the source's order, and commits the groups that it closes. Gives what the sink says if the run
+    /// must stop.
+    async fn gather(
+        &mut self,
+        batch: Batch<T>,
+        gathered: &mut Gathered<T>,
+    ) -> Result<Option<String>, RunError> {
+        if gathered.closes_before(&batch, self.grouping)
+            && let Some(stop) = self.commit(gathered).await?
+        {
+            return Ok(Some(stop));
+        }
+        gathered.push(batch, self.context.meter.clock().now());
+        if gathered.is_full(self.grouping) { self.commit(gathered).await } else { Ok(None) }
+    }
+
+    /// No more will come: was it all?
+    async fn end(&mut self, gathered: Gathered<T>) -> Result<SinkEnd, RunError> {
+        let handed_out = *self.handed_out.lock();
+        let came = self.link.gauge();
+        if handed_out.amount != came.settled {
+            let at = match gathered.batches.last() {
+                Some(batch) => batch.span().end,
+                None => self.commits.lock().at.unwrap_or_default(),
+            };
+            let missing = handed_out.amount.records.saturating_sub(came.sent.records);
+            return Ok(SinkEnd::Gap { missing, at });
+        }
+        if !handed_out.all {
+            return Ok(SinkEnd::Drained);
+        }
+        let total = self.commits.lock().tally;
+        self.context.meter.enter(State::Committing);
+        guarded(self.sink.complete(&total), || "completing the run".into()).await?;
+        Ok(SinkEnd::Completed)
     }
 
     async fn commit(&mut self, gathered: &mut Gathered<T>) -> Result<Option<String>, RunError> {

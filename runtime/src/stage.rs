@@ -19,14 +19,15 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::task::AtomicWaker;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::batch::Batch;
-use crate::call::{CallBatch, One, Place, Pool, Retry, place};
+use crate::batch::{Batch, Order};
+use crate::call::{CallBatch, One, Pool, Retry};
 use crate::clock::Moment;
 use crate::link::{Gauge, Link, Share};
 use crate::meter::{Meter, State};
 use crate::order::Sorter;
+use crate::report::StageKind;
 use crate::sync::Mutex;
 use crate::transform::{Filter, FlatMap, HandOn, Map, Transform, TryMap};
 use crate::tried::TriedRecords;
@@ -78,6 +79,13 @@ pub struct Settings {
     pub at_most: usize,
     /// What is done about failures in passing.
     pub retry: Retry,
+}
+
+impl Settings {
+    /// What a stage between source and sink is.
+    pub(crate) fn kind(&self) -> StageKind {
+        if self.claim.is_some() { StageKind::Call } else { StageKind::Transform }
+    }
 }
 
 impl Default for Settings {
@@ -273,63 +281,56 @@ impl<In: Send + 'static, F: Transform<In>> Stage<In> for StageBuilder<Transforms
         &self.settings
     }
 
-    fn crew(self, outlet: Outlet<In, F::Out>, settings: &Settings) -> StartWorker {
+    fn crew(self, outlet: Outlet<In, F::Out>, _: &Settings) -> StartWorker {
         let Transforms(function) = self.does;
-        let places = settings.reorder.map(|places| Arc::new(Semaphore::new(places)));
-        let shared = Arc::new((function, outlet, places));
-        Box::new(move |crew| {
-            let shared = shared.clone();
-            Box::pin(async move {
-                let (function, outlet, places) = &*shared;
-                let mut stretch = crew.meter.stretch();
-                // The batch that was there when the one before it was handed on.
-                let mut next = None;
-                loop {
-                    let (batch, place) = match next.take() {
-                        // The worker is busy all the time.
-                        Some(batch) => (batch, None),
-                        None if crew.retire.is_retired() => break,
-                        None => {
-                            let wait = async {
-                                let place = match places {
-                                    None => None,
-                                    Some(places) => Some(place(places, Some(&crew.meter)).await?),
-                                };
-                                let claim = outlet.input.claim(Share::Batch, Some(&crew.meter));
-                                Some((claim.await?, place))
-                            };
-                            let next = tokio::select! {
-                                biased;
-                                () = crew.retire.retired() => None,
-                                next = wait => next,
-                            };
-                            let Some(next) = next else { break };
-                            crew.meter.begin(State::Busy);
-                            next
-                        }
-                    };
-                    let amount = batch.amount();
-                    let (batch, rejected, filtered) = function.apply(&outlet.stage, batch);
-                    outlet.stage.count(rejected, filtered);
-                    if outlet.order.is_some() || crew.retire.is_retired() {
-                        outlet.emit(batch, place);
-                        stretch.ends(amount.records, None);
-                    } else {
-                        outlet.output.send(batch);
-                        match outlet.input.settle_and_claim(amount, Share::Batch) {
-                            Ok(batch) => {
-                                stretch.goes_on(amount.records);
-                                next = Some(batch);
-                            }
-                            Err(waits) => stretch.ends(amount.records, Some(waits)),
-                        }
-                    }
-                    tokio::task::coop::consume_budget().await;
-                }
-                Ok(())
-            })
-        })
+        let shared = Arc::new((function, outlet));
+        Box::new(move |crew| Box::pin(transform(shared.clone(), crew)))
     }
+}
+
+/// One worker of a stage that computes, until there is no more input or it is retired.
+async fn transform<In: Send + 'static, F: Transform<In>>(
+    shared: Arc<(F, Outlet<In, F::Out>)>,
+    crew: Crew,
+) -> Result<(), RunError> {
+    let (function, outlet) = &*shared;
+    let mut streak = crew.meter.streak();
+    // The batch that was there when the one before it was handed on: the worker is busy all the time.
+    let mut next = None;
+    loop {
+        let (batch, place) = match next.take() {
+            Some(batch) => (batch, None),
+            None if crew.retire.is_retired() => break,
+            None => {
+                let claimed = tokio::select! {
+                    biased;
+                    () = crew.retire.retired() => None,
+                    claimed = outlet.claim(Share::Batch, Some(&crew.meter)) => claimed,
+                };
+                let Some(claimed) = claimed else { break };
+                crew.meter.begin(State::Busy);
+                claimed
+            }
+        };
+        let amount = batch.amount();
+        let (batch, rejected, filtered) = function.apply(&outlet.stage, batch);
+        outlet.stage.count(rejected, filtered);
+        if outlet.in_order.is_some() || crew.retire.is_retired() {
+            outlet.emit(batch, place);
+            streak.ends(amount.records, None);
+        } else {
+            outlet.output.send(batch);
+            match outlet.input.settle_and_claim(amount, Share::Batch) {
+                Ok(batch) => {
+                    streak.goes_on(amount.records);
+                    next = Some(batch);
+                }
+                Err(waits) => streak.ends(amount.records, Some(waits)),
+            }
+        }
+        tokio::task::coop::consume_budget().await;
+    }
+    Ok(())
 }
 
 impl<In: Send + Sync + 'static, C: CallBatch<In>> Stage<In> for StageBuilder<Calls<C>> {
@@ -341,15 +342,7 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Stage<In> for StageBuilder<Cal
 
     fn crew(self, outlet: Outlet<In, C::Out>, settings: &Settings) -> StartWorker {
         let Calls(call) = self.does;
-        let claim = settings.claim.unwrap_or(1);
-        let pool = Arc::new(Pool::new(
-            call,
-            outlet,
-            claim,
-            settings.reorder,
-            settings.retry,
-            settings.rate,
-        ));
+        let pool = Arc::new(Pool::new(call, outlet, settings));
         Box::new(move |crew| Box::pin(pool.clone().work(crew)))
     }
 }
@@ -402,7 +395,7 @@ impl Stop {
     }
 
     /// Waits for a stop after which `due` is too late.
-    pub(crate) async fn is_too_late(&mut self, due: Moment) {
+    pub(crate) async fn too_late_for(&mut self, due: Moment) {
         if due <= self.stopped_at().await.plus(SETTLE_FOR) {
             std::future::pending::<()>().await;
         }
@@ -464,15 +457,55 @@ pub struct Outlet<In, Out> {
     pub(crate) stage: Arc<StageInfo>,
     pub(crate) input: Arc<Link<In>>,
     pub(crate) output: Arc<Link<Out>>,
-    pub(crate) order: Option<Mutex<Sorter<Out, Option<Place>>>>,
+    pub(crate) in_order: Option<InOrder<Out>>,
     pub(crate) tried: Arc<TriedRecords>,
 }
 
+/// What an ordered stage needs besides.
+pub(crate) struct InOrder<Out> {
+    places: Arc<Semaphore>,
+    sorter: Mutex<Sorter<Out, Option<Place>>>,
+}
+
+impl<Out> InOrder<Out> {
+    pub(crate) fn new(reorder: usize) -> InOrder<Out> {
+        let places = Arc::new(Semaphore::new(reorder));
+        InOrder { places, sorter: Mutex::new(Sorter::new(Order::Claims)) }
+    }
+}
+
+/// A place in the reorder buffer, given back when the last part that shares it is out.
+pub(crate) type Place = Arc<OwnedSemaphorePermit>;
+
 impl<In, Out> Outlet<In, Out> {
+    /// Claims what is next; in an ordered stage, with a place in the reorder buffer, which is reserved before.
+    ///
+    /// # Cancel safety
+    /// As [`Link::claim`]; a place is given back.
+    pub(crate) async fn claim(
+        &self,
+        share: Share,
+        meter: Option<&Arc<Meter>>,
+    ) -> Option<(Batch<In>, Option<Place>)> {
+        let place = match &self.in_order {
+            None => None,
+            Some(InOrder { places, .. }) => match places.clone().try_acquire_owned() {
+                Ok(place) => Some(Arc::new(place)),
+                Err(_) => {
+                    if let Some(meter) = meter {
+                        meter.enter(State::Reordering);
+                    }
+                    Some(Arc::new(places.clone().acquire_owned().await.ok()?))
+                }
+            },
+        };
+        Some((self.input.claim(share, meter).await?, place))
+    }
+
     /// Hands a batch on, and frees its places behind the input: at once, or when everything before it is out.
     pub(crate) fn emit(&self, batch: Batch<Out>, place: Option<Place>) {
-        let Some(order) = &self.order else { return self.pass(batch) };
-        let mut sorter = order.lock();
+        let Some(InOrder { sorter, .. }) = &self.in_order else { return self.pass(batch) };
+        let mut sorter = sorter.lock();
         sorter.push(batch, place);
         while let Some((batch, place)) = sorter.pop() {
             self.pass(batch);

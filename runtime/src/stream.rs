@@ -73,7 +73,7 @@ where
 pub enum Ended<T> {
     /// A value.
     Value(Item<T>),
-    /// A record that was refused on the way.
+    /// A record that was rejected on the way.
     Rejected(Reject),
 }
 

@@ -35,7 +35,7 @@ pub trait Transform<In>: Send + Sync + 'static {
                 return verdicts.finish();
             }
             stage.panicked(verdicts.at());
-            verdicts.made(Made::Rejected(panicked()));
+            verdicts.made(Made::Rejected(panic_reason()));
         }
     }
 }
@@ -44,7 +44,7 @@ pub trait Transform<In>: Send + Sync + 'static {
 pub(crate) type Applied<Out> = (Batch<Out>, u64, u64);
 
 /// The reason of a record that a stage panicked on. The panic's own words may hold field values and are left out.
-pub(crate) fn panicked() -> Reason {
+pub(crate) fn panic_reason() -> Reason {
     Reason::record("panicked").detail("the stage panicked on this record")
 }
 
@@ -149,7 +149,7 @@ where
             verdicts.made(match fate {
                 Fate::Stays => Made::One(value),
                 Fate::Goes => Made::Filtered(self.0),
-                Fate::Panicked => Made::Rejected(panicked()),
+                Fate::Panicked => Made::Rejected(panic_reason()),
             });
         }
         verdicts.finish()

@@ -32,12 +32,12 @@ pub struct Tries {
 
 impl Tries {
     /// None yet.
-    pub(crate) fn from(first: SystemTime) -> Tries {
+    pub(crate) fn begun(first: SystemTime) -> Tries {
         Tries { attempts: 0, first, last: first }
     }
 
     pub(crate) fn once() -> Tries {
-        Tries { attempts: 1, ..Tries::from(SystemTime::now()) }
+        Tries { attempts: 1, ..Tries::begun(SystemTime::now()) }
     }
 
     pub(crate) fn again(&mut self) {
@@ -67,7 +67,7 @@ fn key(at: Position) -> Key {
 /// All of a run's.
 #[derive(Debug, Default)]
 pub(crate) struct TriedRecords {
-    /// Those that earlier attempts of the run left.
+    /// Those that earlier starts of the run left.
     before: BTreeMap<Key, Vec<Tried>>,
     unsettled: Mutex<BTreeMap<Key, Vec<Tried>>>,
 }
@@ -81,7 +81,7 @@ impl TriedRecords {
         TriedRecords { unsettled: Mutex::new(by_key.clone()), before: by_key }
     }
 
-    /// The numbers of a span's records that earlier attempts of the run tried in `stage`, in order, with their attempts.
+    /// The numbers of a span's records that earlier starts of the run tried in `stage`, in order, with their attempts.
     pub(crate) fn before(&self, stage: &str, span: Span) -> impl Iterator<Item = (u64, Tries)> {
         let records = key(span.start)..key(span.end).max(key(span.start));
         let tried = self.before.range(records).flat_map(|(_, tried)| tried);

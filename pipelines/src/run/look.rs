@@ -4,6 +4,7 @@
 //! look: settings, inputs --> look_at_target: tables, ledger, contracts --> decide: new, go on, done, or refused
 //! ```
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use super::reference::{
     beside, contracts_at_hand, for_contracts, no_contracts, no_half_contracts, same_contracts,
 };
 use super::refusals::{look_up_refused, refused, sql_refused};
-use super::settings::{identity, settings_work, table, target};
+use super::settings::{forbidden, identity, settings_work, table, target};
 use crate::cli::{IfDone, RunArgs};
 use crate::contracts::Contracts;
 use crate::dialect::{dialect, formats};
@@ -61,21 +62,16 @@ pub(crate) async fn look_at_target<I: Import>(
     let missing = missing_tables::<I>(arguments, target).await?;
     let mut ledger = match Ledger::read(target).await {
         Ok(ledger) => Some(ledger),
-        Err(LedgerError::Missing { path }) if arguments.no_create => {
-            let path = path.display();
-            let what = "no ledger is in it, and --no-create forbids to create one";
-            return Err(Refused::usage(format!("{path}: {what}; {DDL}")));
-        }
         Err(LedgerError::Missing { .. }) => None,
         Err(error) => return Err(refused(error)),
     };
-    if let Some(ledger) = &mut ledger
-        && arguments.no_create
-        && ledger.is_older().await.map_err(refused)?
-    {
-        let path = target.path().display();
-        let what = "its ledger is of an older version, and --no-create forbids to upgrade it";
-        return Err(Refused::usage(format!("{path}: {what}; {DDL}")));
+    let lacks = match &ledger {
+        None => Some(("there is no ledger in it", "create")),
+        Some(ledger) if ledger.is_older() => Some(("its ledger is of an older version", "upgrade")),
+        Some(_) => None,
+    };
+    if let Some((lacks, change)) = lacks.filter(|_| arguments.no_create) {
+        return Err(forbidden(target, lacks, change));
     }
     let paths = &inputs.paths;
     let at_hand = match &mut ledger {
@@ -101,9 +97,6 @@ pub(crate) async fn look_at_target<I: Import>(
     Ok(FoundTarget { ledger, missing, contracts: (!at_hand).then(|| beside(paths)) })
 }
 
-/// Where somebody who may create tables finds them.
-const DDL: &str = "nightly-import ledger ddl prints the tables for somebody who may";
-
 /// The tables that are missing, with their names; refused if they may not be created, or if others do not fit. Only reads.
 pub(super) async fn missing_tables<I: Import>(
     arguments: &RunArgs,
@@ -116,10 +109,9 @@ pub(super) async fn missing_tables<I: Import>(
         }
     }
     match missing.first() {
-        Some((_, name)) if arguments.no_create => Err(Refused::usage(format!(
-            "{}: there is no table {name}, and --no-create forbids to create it; {DDL}",
-            target.path().display()
-        ))),
+        Some((_, name)) if arguments.no_create => {
+            Err(forbidden(target, &format!("there is no table {name}"), "create"))
+        }
         _ => Ok(missing),
     }
 }
@@ -167,6 +159,13 @@ fn refuse_known(all: &[Done]) -> Result<(), Refused> {
         done.run
     );
     Err(Refused::new(Exit::Known, message))
+}
+
+/// Says which runs had done all inputs before.
+pub(crate) fn already_done(all: &[Done]) -> String {
+    let runs: BTreeSet<&str> = all.iter().map(|done| done.run.as_str()).collect();
+    let plural = if runs.len() == 1 { "" } else { "s" };
+    format!("already done by run{plural} {}", Vec::from_iter(runs).join(", "))
 }
 
 /// Says that an input is left out for its content.

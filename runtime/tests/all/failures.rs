@@ -655,7 +655,7 @@ async fn what_earlier_attempts_tried_is_kept_until_it_is_committed() {
 #[tokio::test(start_paused = true)]
 async fn stop_waits_for_tokens_of_a_rate_but_not_for_long() {
     // 2,000 are in flight when it is stopped after ten seconds: at 1,000 a second they settle, at one a second ten of them do.
-    for (rate, left) in [(1_000.0, false), (1.0, true)] {
+    for (rate, left, least) in [(1_000.0, false, 10_000), (1.0, true, 19)] {
         let (feed, service) = (Feed::of(100_000), Service::new(|n, _, _| Ok(n)));
         let seen = feed.seen.clone();
         let run = Pipeline::new("p")
@@ -674,9 +674,6 @@ async fn stop_waits_for_tokens_of_a_rate_but_not_for_long() {
         let (wall, stored) = (outcome.report.wall, outcome.tally.stored);
         assert_eq!(stored < seen.handed_out().records, left, "{stored}");
         assert!(wall > 11 * SECOND && wall < 21 * SECOND, "{wall:?}");
-        assert!(
-            stored as f64 >= 19.0 * rate.min(550.0),
-            "what was answered is committed: {stored}"
-        );
+        assert!(stored >= least, "what was answered is committed: {stored}");
     }
 }

@@ -145,6 +145,9 @@ impl<T: FromFields> CsvSource<T> {
     ///
     /// # Errors
     /// The first input that cannot be read, and why.
+    ///
+    /// # Cancel safety
+    /// Only reads.
     pub async fn open(
         inputs: Vec<CsvInput>,
         dialect: &Dialect,
