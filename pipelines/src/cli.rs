@@ -54,7 +54,7 @@ pub enum Command {
     Pipelines,
     /// Write test input: the same bytes for the same arguments.
     Generate(GenerateArgs),
-    /// Print the tables of ledger and pipelines.
+    /// Print the tables of ledger and pipelines, and what upgrades an older ledger.
     Ledger {
         /// What to print.
         #[command(subcommand)]
@@ -87,7 +87,7 @@ pub struct RunArgs {
     /// The table to write (default: the pipeline's).
     #[arg(long, env = "NIGHTLY_IMPORT_TABLE")]
     pub table: Option<String>,
-    /// Do not create the table or the ledger if they are missing.
+    /// Create nothing: no database, table or ledger; and do not upgrade an older ledger.
     #[arg(long, env = "NIGHTLY_IMPORT_NO_CREATE")]
     pub no_create: bool,
     /// What happens to a row whose key exists (default: the pipeline's).
@@ -129,7 +129,7 @@ pub struct RunArgs {
     /// A text to find the run by.
     #[arg(long, env = "NIGHTLY_IMPORT_LABEL")]
     pub label: Option<String>,
-    /// Apply other rules, mapping or dialect to the rest of a run that was begun without them.
+    /// Apply other rules, mapping, dialect, conflict mode or contracts to the rest of a run that was begun without them.
     #[arg(long, env = "NIGHTLY_IMPORT_ACCEPT_CHANGED")]
     pub accept_changed: bool,
     /// Take the records added to an input that was complete before.
@@ -382,7 +382,7 @@ pub struct GenerateArgs {
 /// What of the ledger to print.
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub enum LedgerCommand {
-    /// The tables, for somebody who has to create them.
+    /// The tables, and what upgrades an older ledger, for somebody who has the right to.
     Ddl,
 }
 

@@ -11,6 +11,7 @@ pub mod cli;
 pub mod contracts;
 pub mod dialect;
 pub mod exit;
+pub mod files;
 pub mod generate;
 pub mod imports;
 pub mod plan;

@@ -1,19 +1,19 @@
 //! `nightly-import plan`: what a run would be, without writing anything.
 
-use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use gegendruck::{Buffer, Pipeline, Plan, StreamSource, thousands};
+use gegendruck::{Amount, Buffer, Bytes, Grouping, Pipeline, Plan, Records, StreamSource};
 use gegendruck_checkpoints::{Decision, LockError, Target, Trouble};
 
 use crate::cli::{RunArgs, Settings};
 use crate::exit::{Exit, Refused};
 use crate::imports::{Context, Import};
 use crate::run::{
-    FoundTarget, Inputs, decide, left_out, lock_refused, look, look_at_target,
+    FoundTarget, Inputs, already_done, decide, left_out, lock_refused, look, look_at_target,
     summary_can_be_written, table,
 };
+use crate::summary::counted;
 
 /// The stages of an import with the settings that they would run with.
 ///
@@ -57,26 +57,22 @@ pub async fn plan<I: Import>(arguments: &RunArgs, settings: &Settings) -> Result
     may_be_locked(target)?;
     let FoundTarget { ledger, missing, contracts } =
         look_at_target::<I>(arguments, &looked).await?;
-    let what = match ledger {
-        None if target.exists() => "a ledger would be created".into(),
-        None => "a new database would be created".into(),
+    let decision = match ledger {
+        None => None,
         Some(mut ledger) => {
             let paths = &looked.inputs.paths;
-            let decision = decide::<I>(arguments, &looked.dialect, &mut ledger, paths).await?;
-            if !matches!(decision, Decision::AlreadyDone(_)) && !may_write(target.path()) {
-                let words = format!("{}: {}", target.path().display(), Trouble::ReadOnly);
-                return Err(Refused::usage(words));
-            }
-            match decision {
-                Decision::New { .. } => "a new run would begin".into(),
-                Decision::GoOn(run) => format!("run {} would go on", run.run),
-                Decision::AlreadyDone(done) => {
-                    let runs: BTreeSet<&str> = done.iter().map(|done| done.run.as_str()).collect();
-                    let runs: Vec<_> = runs.into_iter().collect();
-                    format!("already done by run {}", runs.join(", "))
-                }
-            }
+            Some(decide::<I>(arguments, &looked.dialect, &mut ledger, paths).await?)
         }
+    };
+    if !matches!(decision, Some(Decision::AlreadyDone(_))) {
+        may_be_written(target)?;
+    }
+    let what = match decision {
+        None if target.exists() => "a ledger would be created".into(),
+        None => "a new database would be created".into(),
+        Some(Decision::New { .. }) => "a new run would begin".into(),
+        Some(Decision::GoOn(run)) => format!("run {} would go on", run.run),
+        Some(Decision::AlreadyDone(done)) => already_done(&done),
     };
     let mut text = describe_inputs(&looked.inputs);
     let shown = target.path().display();
@@ -106,6 +102,14 @@ fn may_be_locked(target: &Target) -> Result<(), Refused> {
     Err(lock_refused(&LockError::File { path, source }))
 }
 
+/// Refuses a database that is there and may not be written.
+fn may_be_written(target: &Target) -> Result<(), Refused> {
+    if may_write(target.path()) {
+        return Ok(());
+    }
+    Err(Refused::usage(format!("{}: {}", target.path().display(), Trouble::ReadOnly)))
+}
+
 /// `EACCES`.
 const PERMISSION_DENIED: i32 = 13;
 
@@ -132,8 +136,8 @@ fn describe_inputs(inputs: &Inputs) -> String {
         let columns = opening.header().names().len();
         let line_end = opening.line_end();
         text.push_str(&format!(
-            "input   {shown}: {} bytes, {columns} columns, lines end with {line_end}{bom}\n",
-            thousands(bytes)
+            "input   {shown}: {}, {columns} columns, lines end with {line_end}{bom}\n",
+            counted(bytes, "byte")
         ));
     }
     for (first, other) in &inputs.twins {
@@ -144,37 +148,50 @@ fn describe_inputs(inputs: &Inputs) -> String {
 
 /// Stages and bounds for a reader.
 fn describe(plan: &Plan) -> String {
-    let mut text = String::from("stage       workers  claim    buffer, most         request\n");
+    let mut text = String::from("stage       workers  claim    buffer, most             request\n");
     for stage in &plan.stages {
         let settings = &stage.settings;
         let claim = settings.claim.map_or("batch".into(), |claim| claim.to_string());
         let buffer = match settings.buffer {
-            Buffer::Records(records) => format!("{} or {}", records, settings.buffer_bytes),
+            Buffer::Records(most) => format!("{} or {}", records(most), settings.buffer_bytes),
             Buffer::Time { time, most } => {
-                format!("{time:?}, at most {most} or {}", settings.buffer_bytes)
+                let time = if time.is_zero() { "0 s".into() } else { gegendruck::time(time) };
+                let most = records(most);
+                format!("{time}, at most {most} or {}", settings.buffer_bytes)
             }
         };
         if stage.kind == gegendruck::StageKind::Source {
             text.push_str(&format!(
                 "{:10}  {:>7}  at most {} in one batch\n",
-                stage.name, 1, plan.batch
+                stage.name,
+                1,
+                records(plan.batch)
             ));
         } else {
             text.push_str(&format!(
-                "{:10}  {:>7}  {claim:>5}    {buffer:20} {}\n",
+                "{:10}  {:>7}  {claim:>5}    {buffer:24} {}\n",
                 stage.name, settings.workers, settings.request.0
             ));
         }
     }
-    let bound = plan.in_flight;
-    text.push_str(&format!(
-        "commit  every {} or {}, at the latest after {:?}\n",
-        plan.grouping.records, plan.grouping.bytes, plan.grouping.interval
-    ));
-    text.push_str(&format!(
-        "bound   never more than {} records and {} read and not committed\n",
-        thousands(bound.records),
-        gegendruck::Bytes(bound.bytes)
-    ));
+    let Grouping { records: most, bytes, interval } = plan.grouping;
+    let wait = if interval.is_zero() {
+        "or as soon as nothing more has come".into()
+    } else {
+        format!("at the latest after {}", gegendruck::time(interval))
+    };
+    text.push_str(&format!("commit  every {} or {bytes}, {wait}\n", records(most)));
+    text.push_str(&format!("bound   {}\n", bound(plan)));
     text
+}
+
+/// The most that a run has read and not committed, at every instant.
+pub(crate) fn bound(plan: &Plan) -> String {
+    let Amount { records, bytes } = plan.in_flight;
+    let records = counted(records, "record");
+    format!("never more than {records} and {} read and not committed", Bytes(bytes))
+}
+
+fn records(records: Records) -> String {
+    counted(records.0, "record")
 }

@@ -9,9 +9,10 @@ use gegendruck_stages::csv::LineEnd;
 
 use crate::cli::{Cli, Command, GenerateArgs, LedgerCommand, ParseError, Settings, parse};
 use crate::exit::{Exit, Refused};
+use crate::files::NewFile;
 use crate::generate::{ClaimsFile, ContractsFile, FaultShares, Share};
 use crate::progress::{Level, Log};
-use crate::summary::{Summary, create_private};
+use crate::summary::Summary;
 use crate::{Output, imports, rejects, status};
 
 /// Does what the command line asks for, and gives the exit code.
@@ -179,40 +180,40 @@ fn write_test_input(arguments: &GenerateArgs) -> Result<Exit, Refused> {
     let line_end = if arguments.crlf { LineEnd::CrLf } else { LineEnd::Lf };
     let faults = FaultShares::new(arguments.faults, &arguments.fault)
         .map_err(|error| Refused::usage(error.to_string()))?;
-    let name = match &arguments.out {
-        Some(path) => path.display().to_string(),
-        None => "standard output".into(),
-    };
-    let failed =
-        |error: std::io::Error| Refused::failed(format!("{name}: cannot be written: {error}"));
-    let mut out: Box<dyn Write> = match &arguments.out {
-        Some(path) => Box::new(create_private(path).map_err(failed)?),
-        None => Box::new(Output::default()),
-    };
+    let usage = |words: &str| Err(Refused::usage(words));
     match arguments.pipeline.as_str() {
-        "contracts" if arguments.contracts.is_some() => {
-            return Err(Refused::usage("--contracts is for claims; leave it out"));
-        }
         "claims" => {
             let mut file = ClaimsFile { line_end, faults, ..ClaimsFile::new(rows, seed) };
             file.contracts = arguments.contracts.unwrap_or(file.contracts);
-            file.write(&mut out).map(drop).map_err(failed)?;
+            write_out(arguments.out.as_deref(), |mut out| file.write(&mut out).map(drop))
         }
-        "contracts" if arguments.faults == Share::NONE && arguments.fault.is_empty() => {
-            ContractsFile { line_end, ..ContractsFile::new(rows, seed) }
-                .write(&mut out)
-                .map_err(failed)?;
+        "contracts" if arguments.contracts.is_some() => {
+            usage("--contracts is for claims; leave it out")
+        }
+        "contracts" if arguments.faults != Share::NONE || !arguments.fault.is_empty() => {
+            usage("contracts are generated without faults; leave out --faults and --fault")
         }
         "contracts" => {
-            return Err(Refused::usage(
-                "contracts are generated without faults; leave out --faults and --fault",
-            ));
+            let file = ContractsFile { line_end, ..ContractsFile::new(rows, seed) };
+            write_out(arguments.out.as_deref(), |mut out| file.write(&mut out))
         }
-        other => {
-            return Err(Refused::usage(format!(
-                "\"{other}\" cannot be generated; there are: claims, contracts"
-            )));
-        }
+        other => usage(&format!("\"{other}\" cannot be generated; there are: claims, contracts")),
     }
+}
+
+/// Writes to a file, or to standard output. A file that is there is replaced when the new one is whole.
+fn write_out(
+    path: Option<&Path>,
+    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> Result<Exit, Refused> {
+    let name = path.map_or("standard output".into(), |path| path.display().to_string());
+    let written = match path {
+        None => write(&mut Output::default()),
+        Some(path) => NewFile::create(path).and_then(|mut file| {
+            write(&mut file)?;
+            file.finish()
+        }),
+    };
+    written.map_err(|error| Refused::failed(format!("{name}: cannot be written: {error}")))?;
     Ok(Exit::Complete)
 }

@@ -249,9 +249,9 @@ impl Progress {
             }
         };
         format!(
-            "{:.0} %, {} records committed, {pace}/s{left}",
+            "{:.0} %, {} committed, {pace}/s{left}",
             self.percent(),
-            thousands(self.records)
+            crate::summary::counted(self.records, "record")
         )
     }
 }

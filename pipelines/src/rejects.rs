@@ -9,9 +9,10 @@ use serde_json::json;
 use crate::Output;
 use crate::cli::{RejectsArgs, RejectsCommand};
 use crate::exit::{Exit, Refused};
+use crate::files::NewFile;
 use crate::run::refused;
 use crate::status::{find, ledger, target};
-use crate::summary::create_private;
+use crate::summary::counted;
 
 /// Rejects that `list` shows one by one.
 const LISTED: usize = 20;
@@ -41,7 +42,7 @@ async fn list(which: &RejectsArgs, json: bool) -> Result<Exit, Refused> {
         crate::print(&format!("{:#}\n", json!({"schema": 1, "run": run.run, "rejects": all})));
         return Ok(Exit::Complete);
     }
-    let mut text = format!("run {}: {} rejects\n", run.run, thousands(run.tally.rejected));
+    let mut text = format!("run {}: {}\n", run.run, counted(run.tally.rejected, "reject"));
     for (column, kind, count) in &kinds {
         text.push_str(&format!(
             "{:>9}  {:18} {kind}\n",
@@ -79,15 +80,15 @@ async fn show(ledger: &mut gegendruck_checkpoints::Ledger, id: i64) -> Result<Ex
         .fault_byte
         .map_or(String::new(), |byte| format!(", fault at byte {}", reject.at.byte + byte));
     let mut text = format!(
-        "reject {} of run {}: {}, {} bytes{fault}\nstage {}, column {column}, {}: {}\ntried {} times, first {}, last {}\n",
+        "reject {} of run {}: {}, {}{fault}\nstage {}, column {column}, {}: {}\ntried {}, first {}, last {}\n",
         reject.reject,
         reject.run,
         reject.at,
-        thousands(reject.len),
+        counted(reject.len, "byte"),
         reject.stage,
         reject.kind,
         reject.detail,
-        reject.attempts,
+        counted(reject.attempts, "time"),
         reject.first,
         reject.last
     );
@@ -95,7 +96,7 @@ async fn show(ledger: &mut gegendruck_checkpoints::Ledger, id: i64) -> Result<Ex
         Some(bytes) => {
             let kept = bytes.len() as u64;
             let cut = if kept < reject.len {
-                format!(" (the first {kept} bytes)")
+                format!(" (the first {})", counted(kept, "byte"))
             } else {
                 String::new()
             };
@@ -129,11 +130,13 @@ async fn export(which: &RejectsArgs, out: Option<&std::path::Path>) -> Result<Ex
         }
         None => Refused::failed(format!("the rejects cannot be written: {error}")),
     };
-    let file: Box<dyn Write> = match out {
-        Some(path) => Box::new(create_private(path).map_err(failed)?),
-        None => Box::new(Output::default()),
+    let mut file = out.map(NewFile::create).transpose().map_err(failed)?;
+    let mut output = Output::default();
+    let sink: &mut dyn Write = match &mut file {
+        Some(file) => file,
+        None => &mut output,
     };
-    let mut writer = BufWriter::new(file);
+    let mut writer = BufWriter::new(sink);
     if header.is_empty() && setting("no-header") != "true" {
         let words = "the inputs have different header lines, and the export has none";
         drop(writeln!(std::io::stderr().lock(), "nightly-import: {words}"));
@@ -154,15 +157,13 @@ async fn export(which: &RejectsArgs, out: Option<&std::path::Path>) -> Result<Ex
     }
     writer.flush().map_err(failed)?;
     drop(writer);
-    if let Some(path) = out {
-        let gone = if purged == 0 {
-            String::new()
-        } else {
-            format!(", {} were purged", thousands(purged))
-        };
+    if let (Some(file), Some(path)) = (file, out) {
+        file.finish().map_err(failed)?;
+        let gone =
+            if purged == 0 { String::new() } else { format!(", {} purged", thousands(purged)) };
         crate::print(&format!(
-            "{} rejects of run {} written to {}{gone}\n",
-            thousands(written),
+            "{} of run {} written to {}{gone}\n",
+            counted(written, "reject"),
             run.run,
             path.display()
         ));

@@ -7,7 +7,8 @@
 //!  refused: nothing was created         the first records are tried                   run --> end of attempt
 //! ```
 //!
-//! - Nothing is created before settings, inputs and target were found to be such that a run can begin.
+//! - Nothing is created before settings, inputs and target were found to be such that a run can begin. An older ledger is upgraded
+//!   before it is asked what to do, and its answer may be to refuse.
 //! - Whatever happens after the run has begun, its attempt is ended in the ledger with the exit code of the process.
 
 mod inputs;
@@ -17,35 +18,36 @@ mod refusals;
 mod settings;
 mod watch;
 
-use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use gegendruck::{End, Options, Outcome, Pipeline, Report, RunError, SinkError, Tried, thousands};
+use gegendruck::{BuildError, End, Options, Pipeline, Report, RunError, SinkError, Tried};
 use gegendruck_checkpoints::{
-    Attempt, Decision, Done, Ledger, Lock, Process, ResumePoint, RunInfo, RunState, Target, Ticket,
+    Attempt, Decision, Done, Ledger, Lock, Process, ResumePoint, RunInfo, RunSpec, RunState,
+    Target, Ticket,
 };
 use gegendruck_stages::csv::{CsvSource, Dialect};
 use gegendruck_stages::sql::{Create, SqlSink};
 use jiff::Timestamp;
 
 use crate::cli::{RunArgs, Settings};
+use crate::contracts::Contracts;
 use crate::dialect::formats;
 use crate::exit::{Exit, Refused, shell_word};
 use crate::imports::{Context, Import};
 use crate::poison::Careful;
 use crate::progress::{Level, Log};
 use crate::signals::Signals;
-use crate::summary::{RejectCount, Summary};
+use crate::summary::{RejectCount, Summary, counted};
 
 pub use inputs::{csv_refused, empty, from_the_beginning, regular_files, sources};
 pub use refusals::{refused, with_cause};
 pub use settings::{identity, options, table, target};
 
 pub(crate) use inputs::Inputs;
-pub(crate) use look::{FoundTarget, Looked, decide, left_out, look, look_at_target};
+pub(crate) use look::{FoundTarget, Looked, already_done, decide, left_out, look, look_at_target};
 pub(crate) use refusals::lock_refused;
 pub(crate) use settings::summary_can_be_written;
 
@@ -70,13 +72,7 @@ pub async fn run<I: Import>(
     summary.table = table::<I>(arguments);
     let whole = AssertUnwindSafe(whole::<I>(arguments, settings, log, &mut summary));
     let ended = whole.catch_unwind().await.unwrap_or_else(|_| Err(Refused::internal()));
-    let exit = match &ended {
-        Ok(exit) => *exit,
-        Err(refused) => {
-            summary.message = Some(refused.message.clone());
-            refused.exit
-        }
-    };
+    let exit = exit_of(&ended, &mut summary);
     summary.ended(exit);
     log.close();
     let written = arguments.output.summary.as_ref().map_or(Ok(()), |path| summary.write(path));
@@ -98,6 +94,17 @@ pub async fn run<I: Import>(
     }
 }
 
+/// The exit code of what ended so; a refusal's words become the summary's message.
+fn exit_of(ended: &Result<Exit, Refused>, summary: &mut Summary) -> Exit {
+    match ended {
+        Ok(exit) => *exit,
+        Err(refused) => {
+            summary.message = Some(refused.message.clone());
+            refused.exit
+        }
+    }
+}
+
 fn tell_unwritten(log: &Log, unwritten: Option<Refused>) {
     if let Some(unwritten) = unwritten {
         log.line(Level::Error, &unwritten.message);
@@ -105,6 +112,7 @@ fn tell_unwritten(log: &Log, unwritten: Option<Refused>) {
 }
 
 /// All that stays the same for the imports that one command makes.
+#[derive(Clone)]
 struct Job<'a> {
     arguments: &'a RunArgs,
     settings: &'a Settings,
@@ -161,7 +169,7 @@ async fn unless_stopped<T>(
     tokio::select! {
         biased;
         () = signals.stop() => {
-            let words = "stopped by a signal before anything was done; go on with";
+            let words = "stopped by a signal before this start stored anything; go on with";
             Err(Refused::new(Exit::Interrupted, format!("{words}: {}", command_line())))
         }
         read = reading => read,
@@ -199,14 +207,6 @@ impl Job<'_> {
             if before > Exit::Rejects {
                 return Ok(before);
             }
-            let contracts_run = match I::NEEDS_CONTRACTS {
-                true => ledger
-                    .completed(crate::contracts::Contracts::NAME)
-                    .await
-                    .map_err(refused)?
-                    .map(|run| run.run),
-                false => None,
-            };
             let context = Context {
                 target: self.target.clone(),
                 formats: Arc::new(formats(&self.arguments.values)?),
@@ -217,38 +217,13 @@ impl Job<'_> {
                 settings["header"] = serde_json::json!({"value": header, "from": "input"});
             }
             let attempt = Attempt { process: self.process.clone(), settings };
-            let (ticket, tried) = match decision {
-                Decision::GoOn(run) => {
-                    let at = run.inputs.iter().find(|input| !input.complete).map(|input| input.at);
-                    let words = at.map_or("all input is committed".into(), |at| format!("at {at}"));
-                    self.log.line(Level::Info, &format!("going on with run {} {words}", run.run));
-                    run.accepted.iter().for_each(|accepted| self.log.line(Level::Warn, accepted));
-                    self.name_kept(&run.info);
-                    ledger.go_on(&run, &attempt).await.map_err(refused)?
-                }
-                _ => {
-                    let as_of = self.arguments.as_of.clone().unwrap_or_else(today);
-                    let spec = gegendruck_checkpoints::RunSpec {
-                        pipeline: identity::<I>(self.arguments),
-                        inputs: inputs.clone(),
-                        label: self.arguments.label.clone(),
-                        as_of: Some(as_of),
-                        contracts_run,
-                    };
-                    (ledger.begin(&spec, &attempt).await.map_err(refused)?, Vec::new())
-                }
-            };
+            let (ticket, tried) =
+                self.begin_or_go_on::<I>(decision, &inputs, &attempt, ledger).await?;
             summary.run = Some(ticket.run().into());
             self.log.set_run(ticket.run());
             drop(lock.name(ticket.run()));
             let ended = self.attempt::<I>(&inputs, tried, &context, &ticket, ledger, summary).await;
-            let exit = match &ended {
-                Ok(exit) => *exit,
-                Err(refused) => {
-                    summary.message = Some(refused.message.clone());
-                    refused.exit
-                }
-            };
+            let exit = exit_of(&ended, summary);
             let exit = self.end(exit, &ticket, ledger, summary).await;
             if exit == Exit::Complete && before == Exit::Rejects {
                 let words = "contracts were rejected, and claims were judged without them; see nightly-import status";
@@ -257,6 +232,37 @@ impl Job<'_> {
             }
             Ok(exit)
         })
+    }
+
+    /// Begins a run with these inputs, or goes on with one, as was decided. Gives the attempts of records that are not settled.
+    async fn begin_or_go_on<I: Import>(
+        &self,
+        decision: Decision,
+        inputs: &[ResumePoint],
+        attempt: &Attempt,
+        ledger: &mut Ledger,
+    ) -> Result<(Ticket, Vec<Tried>), Refused> {
+        if let Decision::GoOn(run) = decision {
+            let at = run.inputs.iter().find(|input| !input.complete).map(|input| input.at);
+            let words = at.map_or("all input is committed".into(), |at| format!("at {at}"));
+            self.log.line(Level::Info, &format!("going on with run {} {words}", run.run));
+            run.accepted.iter().for_each(|accepted| self.log.line(Level::Warn, accepted));
+            self.name_kept(&run.info);
+            return ledger.go_on(&run, attempt).await.map_err(refused);
+        }
+        let contracts = if I::NEEDS_CONTRACTS {
+            ledger.completed(Contracts::NAME).await.map_err(refused)?
+        } else {
+            None
+        };
+        let spec = RunSpec {
+            pipeline: identity::<I>(self.arguments),
+            inputs: inputs.to_vec(),
+            label: self.arguments.label.clone(),
+            as_of: Some(self.arguments.as_of.clone().unwrap_or_else(today)),
+            contracts_run: contracts.map(|run| run.run),
+        };
+        Ok((ledger.begin(&spec, attempt).await.map_err(refused)?, Vec::new()))
     }
 
     fn name_skipped(&self, skipped: &[Done]) {
@@ -313,6 +319,51 @@ impl Job<'_> {
         summary: &mut Summary,
     ) -> Result<Exit, Refused> {
         let before = ledger.run(ticket.run()).await.map_err(refused)?;
+        let sink = self.sink::<I>(ticket).await?;
+        let ignored = &self.arguments.dialect.ignore_columns;
+        let source = CsvSource::<I::Raw>::open(
+            sources(inputs),
+            &self.dialect,
+            ignored,
+            empty(self.arguments),
+        )
+        .await
+        .map_err(|error| csv_refused(&error))?;
+        let mut options = Options { tried, ..options::<I>(self.arguments) };
+        let log = self.log.clone();
+        options.on_event = Arc::new(move |event| tell(&log, &event));
+        let usage = |error: BuildError| Refused::usage(error.to_string());
+        let careful =
+            Careful::of(ledger, ticket, &self.target, self.arguments.reject_poison).await?;
+        if let Some(careful) = &careful {
+            let plan = crate::plan::stages::<I>(&options).map_err(usage)?;
+            crate::poison::one_at_a_time(&mut options, &plan.stages);
+            self.log.line(Level::Warn, &careful.words());
+        }
+        let source = crate::poison::Watched::new(source, careful);
+        let runnable =
+            I::stages(Pipeline::new(I::NAME).source(source), context).sink("store", sink);
+        let plan = runnable.plan(&options).map_err(usage)?;
+        self.log.line(Level::Info, &crate::plan::bound(&plan));
+        let run = runnable.start(options).map_err(usage)?;
+        let control = run.control();
+        let watch = Watch::new(self, &before, ticket, control.clone());
+        let outcome = watch.until(run.outcome()).await;
+        summary.report = Some(outcome.report.clone());
+        summary.verdict = Some(outcome.report.verdict());
+        summary.attempt = outcome.tally;
+        if let Err(error) = ledger.keep_report(ticket, &outcome.report).await {
+            let words = format!("the stall report could not be kept: {}", with_cause(&error));
+            self.log.line(Level::Warn, &words);
+        }
+        let (exit, message) = exit(outcome.end, &outcome.report);
+        summary.message = message;
+        Ok(exit)
+    }
+
+    /// Opens what writes the rows, rejects and progress of a run. Creates its table if it is missing; the other tables when the
+    /// run completes.
+    async fn sink<I: Import>(&self, ticket: &Ticket) -> Result<SqlSink<I::Row>, Refused> {
         let create = if self.arguments.no_create { Create::Never } else { Create::IfMissing };
         let table = table::<I>(self.arguments);
         let mut sink = SqlSink::<I::Row>::builder(&self.target, ticket)
@@ -327,65 +378,7 @@ impl Job<'_> {
         for statement in created.chain(I::finish(&table)) {
             sink = sink.finish(statement);
         }
-        let sink = sink.open().await.map_err(sql_refused)?;
-        let ignored = &self.arguments.dialect.ignore_columns;
-        let source = CsvSource::<I::Raw>::open(
-            sources(inputs),
-            &self.dialect,
-            ignored,
-            empty(self.arguments),
-        )
-        .await
-        .map_err(|error| csv_refused(&error))?;
-        let mut options = Options { tried, ..options::<I>(self.arguments) };
-        let log = self.log.clone();
-        options.on_event = Arc::new(move |event| tell(&log, &event));
-        let careful =
-            Careful::of(ledger, ticket, &self.target, self.arguments.reject_poison).await?;
-        if let Some(careful) = &careful {
-            let plan = crate::plan::stages::<I>(&options)
-                .map_err(|error| Refused::usage(error.to_string()))?;
-            crate::poison::one_at_a_time(&mut options, &plan.stages);
-            self.log.line(Level::Warn, &careful.words());
-        }
-        let source = crate::poison::Watched::new(source, careful);
-        let runnable =
-            I::stages(Pipeline::new(I::NAME).source(source), context).sink("store", sink);
-        let run = runnable.start(options).map_err(|error| Refused::usage(error.to_string()))?;
-        let control = run.control();
-        let watch = Watch::new(self, &before, ticket, control.clone());
-        let outcome = watch.until(run.outcome()).await;
-        summary.report = Some(outcome.report.clone());
-        summary.verdict = Some(outcome.report.verdict());
-        summary.attempt = outcome.tally;
-        if let Err(error) = ledger.keep_report(ticket, &outcome.report).await {
-            let words = format!("the stall report could not be kept: {}", with_cause(&error));
-            self.log.line(Level::Warn, &words);
-        }
-        Ok(self.exit(outcome, summary))
-    }
-
-    /// What the way a run ended means for the exit code, and what to say about it.
-    fn exit<S>(&self, outcome: Outcome<S>, summary: &mut Summary) -> Exit {
-        let (exit, message) = match outcome.end {
-            End::Complete => (Exit::Complete, None),
-            End::Stopped => (Exit::Interrupted, Some(stopped(&outcome.report))),
-            End::Ended(why) => (Exit::Limit, Some(why)),
-            End::Failed(error) => {
-                let exit = match &error {
-                    RunError::Sink(SinkError::Fenced(_)) => Exit::Held,
-                    RunError::Sink(SinkError::Limit(_)) => Exit::Limit,
-                    RunError::Sink(SinkError::Unbalanced(_)) | RunError::Unaccounted { .. } => {
-                        Exit::Unbalanced
-                    }
-                    RunError::Panic(_) => Exit::Internal,
-                    _ => Exit::Failed,
-                };
-                (exit, Some(with_cause(&error)))
-            }
-        };
-        summary.message = message;
-        exit
+        sink.open().await.map_err(sql_refused)
     }
 
     /// Ends the attempt in the ledger and fills the summary with what the ledger says. A complete run with rejects says so in
@@ -428,16 +421,39 @@ impl Job<'_> {
     }
 }
 
+/// What the way a run ended means for the exit code, and what to say about it.
+fn exit(end: End, report: &Report) -> (Exit, Option<String>) {
+    match end {
+        End::Complete => (Exit::Complete, None),
+        End::Stopped => (Exit::Interrupted, Some(stopped(report))),
+        End::Ended(why) => (Exit::Limit, Some(why)),
+        End::Failed(error) => {
+            let exit = match &error {
+                RunError::Sink(SinkError::Fenced(_)) => Exit::Held,
+                RunError::Sink(SinkError::Limit(_)) => Exit::Limit,
+                RunError::Sink(SinkError::Unbalanced(_)) | RunError::Unaccounted { .. } => {
+                    Exit::Unbalanced
+                }
+                RunError::Panic(_) => Exit::Internal,
+                _ => Exit::Failed,
+            };
+            (exit, Some(with_cause(&error)))
+        }
+    }
+}
+
 /// What a run that was told to stop has left undone of what it had read.
 fn stopped(report: &Report) -> String {
     let first = report.stages.get(1);
     let read = first.map_or(0, |first| first.settled.records + first.held.records);
     match read.saturating_sub(report.tally.read) {
         0 => "stopped by a signal; all that was read is committed".into(),
-        left => format!(
-            "stopped by a signal; {} records that were read are not committed, the next run does them again",
-            thousands(left)
-        ),
+        left => {
+            let left = counted(left, "record");
+            format!(
+                "stopped by a signal; read and not committed: {left}, which the next run does again"
+            )
+        }
     }
 }
 
@@ -471,12 +487,10 @@ async fn fill(summary: &mut Summary, info: &RunInfo, ledger: &mut Ledger) {
 
 /// The run that had done all inputs before; of several, the last of them.
 async fn summarize_done(done: &[Done], ledger: &mut Ledger, summary: &mut Summary) {
-    let runs: BTreeSet<&str> = done.iter().map(|done| done.run.as_str()).collect();
-    let Some(run) = runs.last() else { return };
+    let Some(run) = done.iter().map(|done| done.run.as_str()).max() else { return };
     summary.already_done = true;
-    summary.run = Some(run.to_string());
-    let all: Vec<&str> = runs.iter().copied().collect();
-    summary.message = Some(format!("already done by run {}", all.join(", ")));
+    summary.run = Some(run.into());
+    summary.message = Some(already_done(done));
     if let Ok(info) = ledger.run(run).await {
         fill(summary, &info, ledger).await;
     }
@@ -515,7 +529,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_waits_for_another_try_is_not_said_to_be_committed() {
-        let words = "stopped by a signal; 7 records that were read are not committed, the next run does them again";
+        let words =
+            "stopped by a signal; read and not committed: 7 records, which the next run does again";
         assert_eq!(stopped_while(true).await, (3, words.into()));
         let words = "stopped by a signal; all that was read is committed";
         assert_eq!(stopped_while(false).await, (10, words.into()));

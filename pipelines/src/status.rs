@@ -13,6 +13,7 @@ use crate::cli::{InspectArgs, StatusArgs, TargetArgs};
 use crate::exit::{Exit, Refused, shell_word};
 use crate::progress::Progress;
 use crate::run::refused;
+use crate::summary::counted;
 
 /// The target of a command that only reads.
 ///
@@ -70,7 +71,8 @@ pub async fn status(arguments: &StatusArgs) -> Result<Exit, Refused> {
                 .map(|(reason, records)| json!({"reason": reason, "records": records}))
                 .collect();
             document["attempt_list"] = serde_json::to_value(&attempts).unwrap_or_default();
-            document["go_on"] = json!(go_on(run, &attempts, &target));
+            let unfinished = run.state != RunState::Complete;
+            document["go_on"] = json!(unfinished.then(|| go_on(run, &attempts, &target)));
             documents.push(document);
         } else if arguments.run.is_some() {
             text.push_str(&whole(run, &filtered, &attempts, is_live, &target));
@@ -172,10 +174,10 @@ fn whole(
             (None, _) => format!("died after {}", attempt.heartbeat),
         };
         text.push_str(&format!(
-            "attempt {} from {} {end}; {} commits; {} pid {} as {}, version {}\n",
+            "attempt {} from {} {end}; {}; {} pid {} as {}, version {}\n",
             attempt.attempt,
             attempt.started,
-            thousands(attempt.commits),
+            counted(attempt.commits, "commit"),
             attempt.host,
             attempt.pid,
             attempt.user,
@@ -192,7 +194,8 @@ fn whole(
             text.push_str(&format!("setting {name} = {value} (from {from})\n"));
         }
     }
-    if let Some(command) = go_on(run, attempts, target) {
+    if run.state != RunState::Complete {
+        let command = go_on(run, attempts, target);
         text.push_str(&format!("go on with: {command}\n"));
     }
     text
@@ -202,11 +205,8 @@ fn whole(
 const OF_ONE_ATTEMPT: [&str; 7] =
     ["to", "quiet", "verbose", "no-progress", "report-interval", "summary", "log-format"];
 
-/// The command that goes on with a run as its last attempt was started, if it is not complete.
-fn go_on(run: &RunInfo, attempts: &[AttemptInfo], target: &Target) -> Option<String> {
-    if run.state == RunState::Complete {
-        return None;
-    }
+/// The command that goes on with a run that is not complete, as its last attempt was started.
+pub(crate) fn go_on(run: &RunInfo, attempts: &[AttemptInfo], target: &Target) -> String {
     let inputs = run.inputs.iter().map(|input| shell_word(&input.path));
     let settings =
         attempts.last().and_then(|attempt| attempt.settings.as_object()).into_iter().flatten();
@@ -223,7 +223,7 @@ fn go_on(run: &RunInfo, attempts: &[AttemptInfo], target: &Target) -> Option<Str
     });
     let to = format!("--to {}", shell_word(&format!("sqlite:{}", target.path().display())));
     let words: Vec<_> = inputs.chain([to]).chain(flags).collect();
-    Some(format!("nightly-import run {} {}", run.pipeline.pipeline, words.join(" ")))
+    format!("nightly-import run {} {}", run.pipeline.pipeline, words.join(" "))
 }
 
 /// The status of the run whose process is alive on this machine, if there is one.

@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::exit::{Exit, Refused};
+use crate::files::NewFile;
 
 /// Version of the documents.
 const SCHEMA: u32 = 1;
@@ -127,7 +128,7 @@ impl Summary {
         Err(Refused::usage(format!("--summary {}: {what}", path.display())))
     }
 
-    /// Writes the summary to `path`: to a file beside it first, so that a reader never sees half of it.
+    /// Writes the summary to `path`; a reader never sees half of it.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -137,18 +138,8 @@ impl Summary {
         };
         let is_csv = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv"));
         let document = if is_csv { self.csv() } else { self.json() }.map_err(failed)?;
-        if path.metadata().is_ok_and(|found| !found.is_file()) {
-            // A device or a pipe: nothing may take its place.
-            let mut file = create_private(path).map_err(failed)?;
-            return file.write_all(&document).and_then(|()| file.flush()).map_err(failed);
-        }
-        let mut name = path.file_name().unwrap_or_default().to_os_string();
-        // Another run that ends at this moment writes one of its own.
-        name.push(format!(".{}.tmp", std::process::id()));
-        let beside = path.with_file_name(name);
-        let mut file = create_private(&beside).map_err(failed)?;
-        file.write_all(&document).and_then(|()| file.sync_all()).map_err(failed)?;
-        std::fs::rename(&beside, path).map_err(failed)
+        let mut file = NewFile::create(path).map_err(failed)?;
+        file.write_all(&document).and_then(|()| file.finish()).map_err(failed)
     }
 
     fn json(&self) -> std::io::Result<Vec<u8>> {
@@ -189,12 +180,6 @@ impl Summary {
     }
 }
 
-/// Creates or empties a file that only its owner may read.
-pub fn create_private(path: &Path) -> std::io::Result<std::fs::File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
-}
-
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exit = Exit::from_code(i64::from(self.exit)).unwrap_or(Exit::Internal);
@@ -228,11 +213,7 @@ impl Summary {
         let zone = TimeZone::system();
         let local = |at: Timestamp| at.to_zoned(zone.clone());
         let (start, end) = (local(self.started), local(self.ended));
-        let attempts = if self.attempts == 1 {
-            "1 attempt".into()
-        } else {
-            format!("{} attempts", self.attempts)
-        };
+        let attempts = counted(self.attempts, "attempt");
         let took = self.ended.duration_since(self.started);
         let (start, end, offset) =
             (start.strftime("%H:%M:%S"), end.strftime("%H:%M:%S"), end.strftime("%:z"));
@@ -280,7 +261,8 @@ impl Summary {
         let mut words = self.rejects.iter().take(SHOWN).map(one).collect::<Vec<_>>().join(", ");
         if let Some(rest) = self.rejects.get(SHOWN..).filter(|rest| !rest.is_empty()) {
             let more: u64 = rest.iter().map(|reject| reject.count).sum();
-            write!(words, ", and {} more of {} kinds", thousands(more), rest.len())?;
+            let kinds = counted(rest.len() as u64, "kind");
+            write!(words, ", and {} more of {kinds}", thousands(more))?;
         }
         match &self.export {
             Some(command) => writeln!(f, "rejects:    {words}: {command}"),
@@ -292,9 +274,9 @@ impl Summary {
 /// How often the outside was asked, for the stages that do.
 fn calls(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     for stage in report.stages.iter().filter(|stage| stage.kind == gegendruck::StageKind::Call) {
-        let (calls, records, again) =
-            (thousands(stage.claims), thousands(stage.records), thousands(stage.retried));
-        writeln!(f, "calls:      {} {calls} for {records} records, {again} repeated", stage.name)?;
+        let (calls, again) = (thousands(stage.claims), thousands(stage.retried));
+        let records = counted(stage.records, "record");
+        writeln!(f, "calls:      {} {calls} for {records}, {again} repeated", stage.name)?;
     }
     Ok(())
 }
@@ -306,8 +288,13 @@ fn input(path: &str, bytes: Option<u64>) -> String {
         None => name,
         Some(bytes) if bytes >= 10_000_000 => format!("{name} {} MB", bytes / 1_000_000),
         Some(bytes) if bytes >= 10_000 => format!("{name} {} KB", bytes / 1_000),
-        Some(bytes) => format!("{name} {bytes} bytes"),
+        Some(bytes) => format!("{name} {}", counted(bytes, "byte")),
     }
+}
+
+/// So many of something for a reader: `1 record`, `1,200 records`.
+pub fn counted(count: u64, one: &str) -> String {
+    format!("{} {one}{}", thousands(count), if count == 1 { "" } else { "s" })
 }
 
 /// A duration for a reader: `16 min 41 s`, `2.4 s`.

@@ -135,8 +135,8 @@ pub async fn validate<I: Import>(arguments: &ValidateArgs) -> Result<Exit, Refus
         crate::print(&format!("{document:#}\n"));
     } else {
         let mut text = format!(
-            "{} records, {} without a fault, {} with at least one\n",
-            thousands(counted.records),
+            "{}, {} without a fault, {} with at least one\n",
+            crate::summary::counted(counted.records, "record"),
             thousands(counted.records - counted.faulty),
             thousands(counted.faulty)
         );

@@ -28,7 +28,7 @@ impl Bytes {
 
 impl fmt::Display for Records {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} records", self.0)
+        write!(f, "{} record{}", self.0, if self.0 == 1 { "" } else { "s" })
     }
 }
 

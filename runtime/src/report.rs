@@ -191,6 +191,12 @@ impl Report {
         self.stages.iter().find(|stage| stage.name == name)
     }
 
+    /// How many cores the stages' own work kept busy, on average.
+    fn computing(&self) -> f64 {
+        let busy = |stage: &StageReport| stage.times.of(State::Busy).as_secs_f64();
+        self.stages.iter().map(busy).sum::<f64>() / self.wall.as_secs_f64()
+    }
+
     /// How much of the time in transactions went into making them durable.
     fn durable_share(&self) -> Option<f64> {
         let committing = self.stages.last()?.times.of(State::Committing).as_secs_f64();
@@ -501,21 +507,33 @@ fn advice(report: &Report, index: usize, limit: Limit) -> (Option<String>, Optio
     let stage = &report.stages[index];
     let without_waits = throughput(report, index, stage.capacity(stage.workers));
     match limit {
-        Limit::Concurrency | Limit::OwnWork => {
+        Limit::Concurrency => {
+            let more = stage.workers + stage.workers.div_ceil(4);
+            let brings = throughput(report, index, stage.capacity(more));
+            let about = number(brings);
+            let words = format!(
+                "--workers {}={more}, about {about}/s, if the service has room",
+                stage.name
+            );
+            (Some(words), Some(brings))
+        }
+        Limit::OwnWork => {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            if limit == Limit::OwnWork && stage.workers >= cores {
+            let computing = report.computing();
+            if stage.workers >= cores || computing > 0.9 * cores as f64 {
                 let words = format!(
                     "it computes on all {cores} cores; only less work in {} or more cores would help",
                     stage.name
                 );
                 return (Some(words), None);
             }
-            let more = stage.workers + stage.workers.div_ceil(4);
-            let brings = throughput(report, index, stage.capacity(more));
+            let more = stage.workers + 1;
+            let on_all_cores = stage.per_second * cores as f64 / computing;
+            let brings = throughput(report, index, stage.capacity(more)).min(on_all_cores);
+            let about = number(brings);
             let words = format!(
-                "--workers {}={more}, about {}/s, if the service has room",
-                stage.name,
-                number(brings)
+                "--workers {}={more}, about {about}/s, if a core is free for it",
+                stage.name
             );
             (Some(words), Some(brings))
         }

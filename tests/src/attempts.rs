@@ -5,17 +5,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use gegendruck::{
-    Call, End, Failure, Grouping, Item, Options, Pipeline, Records, Retry, Run, call,
+    Call, Committed, End, Failure, Group, Grouping, Item, Options, Pipeline, Records, Retry, Run,
+    Sink, SinkContext, SinkError, Tally, call,
 };
 use gegendruck_checkpoints::{
-    Accept, Attempt, Decision, Ledger, PipelineIdentity, Process, RunSpec, RunState, Target, Ticket,
+    Accept, Attempt, Decision, Ledger, PipelineIdentity, Process, RunSpec, Target,
 };
-use gegendruck_stages::csv::{CsvInput, CsvSource, Dialect, Empty, Fields, FromFields, Start};
+use gegendruck_pipelines::run::sources;
+use gegendruck_stages::csv::{CsvSource, Dialect, Empty, Fields, FromFields};
 use gegendruck_stages::sql::SqlSink;
 use gegendruck_stages::value::{Column, ColumnType, Row, Table, Value};
 use sqlx::Row as _;
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 struct Meter(String);
 
@@ -60,9 +62,32 @@ impl Call<Meter> for Service {
     }
 }
 
+/// Says when it has committed.
+struct Telling {
+    sink: SqlSink<Meter>,
+    committed: Arc<Notify>,
+}
+
+impl Sink<Meter> for Telling {
+    async fn commit(
+        &mut self,
+        group: Group<Meter>,
+        context: &SinkContext,
+    ) -> Result<Committed, SinkError> {
+        let committed = self.sink.commit(group, context).await;
+        self.committed.notify_one();
+        committed
+    }
+
+    async fn complete(&mut self, total: &Tally) -> Result<(), SinkError> {
+        self.sink.complete(total).await
+    }
+}
+
 struct World {
     folder: tempfile::TempDir,
     target: Target,
+    committed: Arc<Notify>,
 }
 
 impl World {
@@ -71,15 +96,10 @@ impl World {
         let lines: String = (1..=400).map(|n| format!("m{n}\n")).collect();
         std::fs::write(folder.path().join("meters.csv"), format!("meter\n{lines}")).unwrap();
         let target = Target::parse(folder.path().join("m.db").to_str().unwrap()).unwrap();
-        World { folder, target }
+        World { folder, target, committed: Arc::default() }
     }
 
-    async fn start(
-        &self,
-        service: Service,
-        claim: usize,
-        backoff: Duration,
-    ) -> (Run<SqlSink<Meter>>, Ticket, Ledger) {
+    async fn start(&self, service: Service, claim: usize, backoff: Duration) -> Run<Telling> {
         let mut ledger = Ledger::open(&self.target, "meters").await.unwrap();
         let pipeline = PipelineIdentity {
             pipeline: "meters".into(),
@@ -109,29 +129,20 @@ impl World {
             }
             Decision::AlreadyDone(done) => panic!("{done:?}"),
         };
-        let inputs = inputs.iter().map(|input| CsvInput {
-            path: input.file.path.clone(),
-            start: (!input.is_begin()).then(|| Start {
-                at: input.at,
-                fingerprint: input.fingerprint.clone(),
-                lines: input.lines,
-            }),
-            index: input.at.input,
-        });
-        let dialect = Dialect::default();
-        let source = CsvSource::<Meter>::open(inputs.collect(), &dialect, &[], Empty::Refused)
+        let inputs = sources(&inputs);
+        let source = CsvSource::<Meter>::open(inputs, &Dialect::default(), &[], Empty::Refused)
             .await
             .unwrap();
         let retry = Retry { backoff, longest: backoff, ..Retry::default() };
         let sink = SqlSink::<Meter>::builder(&self.target, &ticket).open().await.unwrap();
-        let run = Pipeline::new("meters")
+        let sink = Telling { sink, committed: self.committed.clone() };
+        Pipeline::new("meters")
             .source(source)
             .stage("ask", call(service).claim(claim).workers(2).retry(retry))
             .sink("store", sink)
             .grouping(Grouping { records: Records(10), ..Grouping::default() })
             .start(Options { batch: Records(10), tried, ..Options::default() })
-            .unwrap();
-        (run, ticket, ledger)
+            .unwrap()
     }
 
     /// Record, attempts, and when it was first tried, as the ledger has it.
@@ -147,9 +158,9 @@ impl World {
 async fn counted_on(claim: usize) {
     let world = World::new();
     let service = Service::default();
-    let (run, _, _) = world.start(service.clone(), claim, Duration::from_secs(3_600)).await;
+    let run = world.start(service.clone(), claim, Duration::from_secs(3_600)).await;
     while world.tried().await.is_none() {
-        sleep(Duration::from_millis(5)).await;
+        world.committed.notified().await;
     }
     run.control().abort();
     assert!(matches!(run.outcome().await.end, End::Stopped));
@@ -158,11 +169,9 @@ async fn counted_on(claim: usize) {
     assert_eq!((record, attempts), (250, 1));
 
     let service = Service::default();
-    let (run, ticket, mut ledger) =
-        world.start(service.clone(), claim, Duration::from_millis(1)).await;
+    let run = world.start(service.clone(), claim, Duration::from_millis(1)).await;
     let outcome = run.outcome().await;
     assert!(matches!(outcome.end, End::Complete), "{:?}", outcome.end);
-    ledger.end_attempt(&ticket, RunState::Complete, 1).await.unwrap();
     assert_eq!(service.asked.load(Ordering::SeqCst), 2, "three attempts, one of them before");
     assert_eq!(world.tried().await, None);
     let mut connection = world.target.connect().await.unwrap();

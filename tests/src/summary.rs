@@ -118,7 +118,7 @@ fn a_summary_is_written_by_a_run_that_is_stopped_and_by_one_that_finds_the_targe
     let left = records("settled") + records("held") - total["read"].as_u64().expect("a number");
     let expected = match left {
         0 => "all that was read is committed".into(),
-        _ => format!("{} records that were read are not committed", gegendruck::thousands(left)),
+        _ => format!("read and not committed: {} record", gegendruck::thousands(left)),
     };
     assert!(message.starts_with(&format!("stopped by a signal; {expected}")), "{left}: {message}");
     let (total, stored) = (&summary["total"], folder.count("SELECT count(*) FROM claims"));

@@ -188,6 +188,14 @@ fn a_target_that_may_not_be_written_is_refused() {
     }
     assert_eq!(state(&bound.folder), before);
     bound.mode("", 0o700);
+    bound.folder.write("claims.db", "");
+    bound.hand_over();
+    bound.mode("claims.db", 0o400);
+    let before = state(&bound.folder);
+    assert_refused(&bound.run(PLAN), 2, "claims.db: may not be written; give this user write");
+    assert_eq!(state(&bound.folder), before, "a plan of a database without a ledger");
+    assert_refused(&bound.run(RUN), 2, "may not be written; give this user write permission");
+    bound.mode("claims.db", 0o600);
     bound.run(RUN).exits(0);
     bound.folder.write("claims.csv", claims(30, |i| Some(format!("new {i}").into_bytes())));
     let before = state(&bound.folder);
@@ -372,13 +380,21 @@ fn a_flag_that_would_do_nothing_is_refused() {
             "so there is nothing to limit; no stage of contracts does",
         ),
         (
-            &["generate", "contracts", "--rows", "9", "--contracts", "5"],
+            &["generate", "contracts", "--rows", "9", "--contracts", "5", "--out", "claims.csv"],
             "--contracts is for claims; leave it out",
         ),
+        (
+            &["generate", "contracts", "--rows", "9", "--faults", "1%", "--out", "claims.csv"],
+            "contracts are generated without faults; leave out --faults and --fault",
+        ),
+        (
+            &["generate", "policies", "--rows", "9", "--out", "claims.csv"],
+            "\"policies\" cannot be generated; there are: claims, contracts",
+        ),
     ] {
-        let before = state(&folder);
+        let before = (state(&folder), std::fs::read(folder.path("claims.csv")).ok());
         assert_refused(&folder.run(arguments), 2, words);
-        assert_eq!(state(&folder), before);
+        assert_eq!((state(&folder), std::fs::read(folder.path("claims.csv")).ok()), before);
     }
 }
 
@@ -734,16 +750,21 @@ fn contracts_that_were_rejected_on_the_way_show_in_the_exit_code() {
 fn claims_are_not_judged_by_half_of_the_contracts() {
     let folder = folder(claims(20, |_| None));
     folder.run(&["run", "contracts", "contracts.csv", "--quiet"]).exits(0);
-    folder.write("next.csv", contracts().replace("1000000.00", "5.00"));
+    folder.write("the next.csv", contracts().replace("1000000.00", "5.00"));
+    folder.write("one more.csv", contracts().replace("P00", "P10"));
     folder.query(
         "CREATE TRIGGER stops BEFORE UPDATE ON contracts WHEN NEW.policy_id = 'P0007' BEGIN SELECT RAISE(ABORT, 'no'); END",
     );
-    let next = ["run", "contracts", "next.csv", "--batch-size", "2", "--quiet"];
+    let next = ["run", "contracts", "the next.csv", "one more.csv", "--batch-size", "2", "--quiet"];
     folder.run(&next).exits(4);
-    let words = "are in the table; go on with it first: nightly-import run contracts ";
-    run(&folder, &[]).exits(2).says(words);
+    let refused = run(&folder, &[]).exits(2);
+    let words = "are in the table; go on with it first: nightly-import ";
+    let command = refused.err.trim_end().split_once(words).expect("the command").1;
     folder.query("DROP TRIGGER stops");
-    folder.run(&next).exits(0);
+    let command = format!("{} {command}", crate::program::binary().display());
+    let mut shell = std::process::Command::new("sh");
+    let ran = shell.args(["-c", &command]).current_dir(folder.path("")).output();
+    Ran::from(ran.expect("a shell starts")).exits(0).says("going on with run");
     run(&folder, &[]).exits(0);
 }
 
@@ -903,6 +924,17 @@ fn the_log_names_input_and_target_first_and_then_the_run() {
     );
     assert!(first.ends_with(&words), "{first}");
     assert!(lines.next().expect("a line").contains("contracts first: importing contracts.csv"));
+    for pipeline in ["contracts", "claims"] {
+        let name =
+            folder.query(&format!("SELECT run FROM gegendruck_runs WHERE pipeline = '{pipeline}'"));
+        let words = "never more than 20,000 records and 24 MiB read and not committed";
+        let bound = format!(" {} {words}", name.trim());
+        assert!(lines.next().expect("a line").ends_with(&bound), "{}", ran.err);
+        if pipeline == "contracts" {
+            assert!(lines.next().expect("a line").contains(" contracts: run "), "{}", ran.err);
+        }
+    }
+    assert_eq!(lines.next(), None);
 }
 
 #[test]
@@ -913,6 +945,8 @@ fn inputs_with_their_columns_in_another_order_are_one_run_and_their_rejects_have
     folder.write("more.csv", format!("{header}\n{other}x\n"));
     folder.run(&["run", "claims", "claims.csv", "more.csv", "--quiet"]).exits(1);
     assert_eq!(stored(&folder), 20);
+    folder.run(&["rejects", "list"]).exits(0).says(": 1 reject\n");
+    folder.run(&["rejects", "show", "1"]).exits(0).says("\ntried 1 time, first ");
     let ran = folder.run(&["rejects", "export"]).exits(0);
     assert!(ran.err.contains("the inputs have different header lines"), "{}", ran.err);
     assert_eq!(ran.out, format!("1,{}\x01\n", start_of_row(4)));

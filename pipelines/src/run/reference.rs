@@ -2,15 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
+use gegendruck::thousands;
 use gegendruck_checkpoints::{Accept, Ledger, Lock, RunInfo, RunState, Target};
 use jiff::Timestamp;
 
 use super::inputs::{look_at_inputs, named};
 use super::{Job, refused, table};
 use crate::cli::RunArgs;
+use crate::contracts::Contracts;
 use crate::exit::{Exit, Refused, shell_word};
 use crate::imports::Import;
 use crate::progress::Level;
+use crate::status::go_on;
 use crate::summary::Summary;
 
 /// The contracts that lie beside the inputs, if an import needs them and they are there.
@@ -23,9 +26,7 @@ pub(super) async fn contracts_at_hand<I: Import>(
     ledger: &mut Ledger,
     inputs: &[PathBuf],
 ) -> Result<bool, Refused> {
-    if !I::NEEDS_CONTRACTS
-        || ledger.completed(crate::contracts::Contracts::NAME).await.map_err(refused)?.is_some()
-    {
+    if !I::NEEDS_CONTRACTS || ledger.completed(Contracts::NAME).await.map_err(refused)?.is_some() {
         return Ok(true);
     }
     let (_, created_by) = ledger.identity().await.map_err(refused)?;
@@ -37,18 +38,16 @@ pub(super) async fn contracts_at_hand<I: Import>(
 
 /// Refuses contracts of which some are from a later run that is not complete.
 pub(super) async fn no_half_contracts<I: Import>(ledger: &mut Ledger) -> Result<(), Refused> {
-    let contracts = crate::contracts::Contracts::NAME;
     let runs = ledger.runs().await.map_err(refused)?;
-    let mut latest = runs.iter().filter(|run| run.pipeline.pipeline == contracts);
+    let mut latest = runs.iter().filter(|run| run.pipeline.pipeline == Contracts::NAME);
     let half = latest.find(|run| run.state == RunState::Complete || run.tally.stored > 0);
     let Some(half) = half.filter(|run| run.state != RunState::Complete) else { return Ok(()) };
-    let input = half.inputs.first().map_or("", |input| &input.path);
+    let attempts = ledger.attempts(&half.run).await.map_err(refused)?;
     Err(Refused::usage(format!(
-        "{} needs contracts, and only some of those of run {} are in the table; go on with it first: nightly-import run \
-         {contracts} {input} --to sqlite:{}",
+        "{} needs contracts, and only some of those of run {} are in the table; go on with it first: {}",
         I::NAME,
         half.run,
-        ledger.target().path().display()
+        go_on(half, &attempts, ledger.target())
     )))
 }
 
@@ -59,7 +58,7 @@ pub(super) async fn same_contracts(
     accept: Accept,
     ledger: &mut Ledger,
 ) -> Result<Option<String>, Refused> {
-    let now = ledger.completed(crate::contracts::Contracts::NAME).await.map_err(refused)?;
+    let now = ledger.completed(Contracts::NAME).await.map_err(refused)?;
     let (Some(began), Some(now)) = (&run.contracts_run, now) else { return Ok(None) };
     if *began == now.run {
         return Ok(None);
@@ -85,7 +84,7 @@ pub(super) fn no_contracts<I: Import>(target: &Target, inputs: &[PathBuf]) -> Re
     Refused::usage(format!(
         "{} needs contracts, and none were imported into {to}{why}; import them first: nightly-import run {} {} --to {}",
         I::NAME,
-        crate::contracts::Contracts::NAME,
+        Contracts::NAME,
         shell_word(&beside.to_string_lossy()),
         shell_word(&format!("sqlite:{to}"))
     ))
@@ -98,11 +97,13 @@ pub(super) fn for_contracts(arguments: &RunArgs, inputs: &[PathBuf]) -> RunArgs 
         table: None,
         on_conflict: None,
         trace_calls: None,
+        workers: Vec::new(),
+        buffer: Vec::new(),
+        request: Vec::new(),
+        rate: Vec::new(),
         ..arguments.clone()
     };
     arguments.dialect.ignore_columns.clear();
-    (arguments.workers, arguments.buffer) = (Vec::new(), Vec::new());
-    (arguments.request, arguments.rate) = (Vec::new(), Vec::new());
     arguments
 }
 
@@ -118,34 +119,26 @@ impl Job<'_> {
         if contracts_at_hand::<I>(ledger, paths).await? {
             return Ok(Exit::Complete);
         }
-        let contracts = crate::contracts::Contracts::NAME;
         let beside = beside(paths);
         let to = self.target.path().display();
         self.log.line(Level::Info, &format!("contracts first: importing {}", beside.display()));
         let arguments = for_contracts(self.arguments, paths);
-        let looked =
-            look_at_inputs::<crate::contracts::Contracts>(&arguments, &self.dialect).await?;
-        let job = Job {
-            arguments: &arguments,
-            settings: self.settings,
-            log: self.log,
-            dialect: self.dialect.clone(),
-            target: self.target.clone(),
-            process: self.process.clone(),
-            signals: self.signals.clone(),
-        };
-        let mut summary = Summary::new(contracts, Timestamp::now());
+        let looked = look_at_inputs::<Contracts>(&arguments, &self.dialect).await?;
+        let job = Job { arguments: &arguments, ..self.clone() };
+        let mut summary = Summary::new(Contracts::NAME, Timestamp::now());
         summary.inputs = named(&arguments.inputs);
         summary.target = format!("sqlite:{to}");
-        summary.table = table::<crate::contracts::Contracts>(&arguments);
-        let exit =
-            job.import::<crate::contracts::Contracts>(looked, lock, ledger, &mut summary).await?;
+        summary.table = table::<Contracts>(&arguments);
+        let exit = job.import::<Contracts>(looked, lock, ledger, &mut summary).await?;
         self.log.set_run("");
         summary.ended(exit);
         let run = summary.run.clone().unwrap_or_default();
         let total = summary.total;
-        let words =
-            format!("contracts: run {run} read {} and stored {}: {exit}", total.read, total.stored);
+        let words = format!(
+            "contracts: run {run} read {} and stored {}: {exit}",
+            thousands(total.read),
+            thousands(total.stored)
+        );
         self.log.line(Level::Info, &words);
         if exit > Exit::Rejects {
             crate::print(&summary.to_string());

@@ -79,12 +79,17 @@ pub fn target(arguments: &RunArgs) -> Result<Target, Refused> {
     let target =
         Target::parse(&arguments.target.to).map_err(|error| Refused::usage(error.to_string()))?;
     if arguments.no_create && !target.exists() {
-        let path = target.path().display();
-        return Err(Refused::usage(format!(
-            "{path}: there is no such database, and --no-create forbids to create it"
-        )));
+        return Err(forbidden(&target, "there is no such database", "create"));
     }
     Ok(target)
+}
+
+/// Refuses what `--no-create` forbids: to create or upgrade what the target lacks.
+pub(super) fn forbidden(target: &Target, lacks: &str, change: &str) -> Refused {
+    let path = target.path().display();
+    Refused::usage(format!(
+        "{path}: {lacks}, and --no-create forbids to {change} it; nightly-import ledger ddl prints the tables for somebody who may"
+    ))
 }
 
 /// The table that rows go to.

@@ -74,7 +74,7 @@ impl<'a> Watch<'a> {
                         self.control.abort();
                     }
                     Signal::Stop(_) => {
-                        let words = "signal: nothing more is read, calls that are out are finished and committed";
+                        let words = "signal: nothing more is read, and what can be finished now is committed";
                         log.line(Level::Info, &format!("{words}; a second signal stops at once"));
                         self.control.stop();
                     }

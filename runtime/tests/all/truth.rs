@@ -311,6 +311,49 @@ async fn whether_a_faster_disk_would_help_is_told_from_what_transactions_take() 
     }
 }
 
+/// Four tenths of a real second of work for so many threads, in records of a millisecond.
+fn computes(workers: usize) -> Report {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(workers + 1).enable_time().build().unwrap().block_on(async {
+        let feed = Feed::of(400 * workers as u64);
+        let seen = feed.seen.clone();
+        let spin = |n: u64| {
+            let start = tokio::time::Instant::now();
+            while start.elapsed() < Duration::from_millis(1) {
+                std::hint::spin_loop();
+            }
+            n
+        };
+        let run = Pipeline::new("p")
+            .source(feed)
+            .stage("work", gegendruck::map(spin).workers(workers))
+            .sink("store", Strict::new())
+            .start(Options { batch: Records(10), ..Options::default() })
+            .unwrap();
+        finish(run, &seen).await.report
+    })
+}
+
+#[test]
+fn work_on_all_cores_is_told_from_work_on_one() {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let verdict = computes(cores).verdict();
+    assert_eq!((verdict.stage.as_deref(), verdict.limit), (Some("work"), Limit::OwnWork));
+    let words = format!(
+        "it computes on all {cores} cores; only less work in work or more cores would help"
+    );
+    assert_eq!(verdict.next_step.as_deref(), Some(&*words));
+    if cores > 1 {
+        let report = computes(1);
+        let verdict = report.verdict();
+        assert_eq!((verdict.stage.as_deref(), verdict.limit), (Some("work"), Limit::OwnWork));
+        let step = verdict.next_step.unwrap();
+        assert!(step.starts_with("--workers work=2, about "), "{step}");
+        assert!(step.ends_with("/s, if a core is free for it"), "{step}");
+        near(verdict.would_bring.unwrap(), 2.0 * report.stages[1].per_second, 15.0);
+    }
+}
+
 /// A small buffer before a stage, and a source that takes as long for a little as for much.
 #[derive(Clone, Debug)]
 struct Small {
