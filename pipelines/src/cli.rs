@@ -579,6 +579,13 @@ pub struct Setting {
 }
 
 impl Settings {
+    /// The settings but for those of these names.
+    pub(crate) fn without(&self, names: &[&str]) -> Settings {
+        let mut rest = self.clone();
+        rest.0.retain(|name, _| !names.contains(&name.as_str()));
+        rest
+    }
+
     fn of(matches: &clap::ArgMatches, arguments: &[OsString], from_file: &[OsString]) -> Settings {
         let Some((name, sub)) = matches.subcommand() else { return Settings::default() };
         let command = Cli::command();

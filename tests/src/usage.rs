@@ -747,6 +747,22 @@ fn contracts_that_were_rejected_on_the_way_show_in_the_exit_code() {
 }
 
 #[test]
+fn contracts_begun_for_claims_are_gone_on_with_by_the_command_of_their_own() {
+    let folder = folder(claims(20, |_| None));
+    folder.write("contracts.csv", contracts().replacen("P0003,motor", "P0003,moped", 1));
+    run(&folder, &["--workers", "score=1", "--max-errors", "0"]).exits(3);
+    let name = folder.query("SELECT run FROM gegendruck_runs WHERE pipeline = 'contracts'");
+    let status = folder.run(&["status", name.trim()]).exits(0).out;
+    let command = status.lines().find_map(|line| line.split_once("nightly-import run "));
+    let command = command.expect("the command that goes on").1.replace("--max-errors=0", "");
+    assert!(!command.contains("score"), "{command}");
+    let command = format!("{} run {command}", crate::program::binary().display());
+    let mut shell = std::process::Command::new("sh");
+    let ran = shell.args(["-c", &command]).current_dir(folder.path("")).output();
+    Ran::from(ran.expect("a shell starts")).exits(1).says("going on with run");
+}
+
+#[test]
 fn claims_are_not_judged_by_half_of_the_contracts() {
     let folder = folder(claims(20, |_| None));
     folder.run(&["run", "contracts", "contracts.csv", "--quiet"]).exits(0);

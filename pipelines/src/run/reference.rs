@@ -90,7 +90,19 @@ pub(super) fn no_contracts<I: Import>(target: &Target, inputs: &[PathBuf]) -> Re
     ))
 }
 
-/// The settings of a run that imports the contracts beside `inputs` before another import that needs them.
+/// The flags that are not taken over by a run that imports the contracts: they are those of the other import's table and stages.
+const OF_THE_OTHER: [&str; 8] = [
+    "table",
+    "on-conflict",
+    "trace-calls",
+    "workers",
+    "buffer",
+    "request",
+    "rate",
+    "ignore-columns",
+];
+
+/// The arguments of a run that imports the contracts beside `inputs` before another import that needs them.
 pub(super) fn for_contracts(arguments: &RunArgs, inputs: &[PathBuf]) -> RunArgs {
     let mut arguments = RunArgs {
         inputs: vec![beside(inputs)],
@@ -124,7 +136,8 @@ impl Job<'_> {
         self.log.line(Level::Info, &format!("contracts first: importing {}", beside.display()));
         let arguments = for_contracts(self.arguments, paths);
         let looked = look_at_inputs::<Contracts>(&arguments, &self.dialect).await?;
-        let job = Job { arguments: &arguments, ..self.clone() };
+        let settings = self.settings.without(&OF_THE_OTHER);
+        let job = Job { arguments: &arguments, settings: &settings, ..self.clone() };
         let mut summary = Summary::new(Contracts::NAME, Timestamp::now());
         summary.inputs = named(&arguments.inputs);
         summary.target = format!("sqlite:{to}");
