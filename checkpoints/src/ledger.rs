@@ -77,6 +77,24 @@ impl Ledger {
         Ok(ledger)
     }
 
+    /// Opens the ledger of `target` for writing, as it is: creates, upgrades and checks nothing.
+    ///
+    /// # Errors
+    /// There is no database or no ledger, or it cannot be read.
+    ///
+    /// # Cancel safety
+    /// A dropped future leaves nothing open.
+    pub async fn open_existing(target: &Target) -> Result<Ledger, LedgerError> {
+        let missing = || LedgerError::Missing { path: target.path().into() };
+        if !target.exists() {
+            return Err(missing());
+        }
+        let mut ledger =
+            Ledger { target: target.clone(), connection: None, created: false, version: VERSION };
+        let version = ledger.version().await?.ok_or_else(missing)?;
+        Ok(Ledger { version, ..ledger })
+    }
+
     /// Opens the ledger of `target`, which may be an older one, for reading only; creates and checks nothing.
     ///
     /// # Errors
@@ -228,14 +246,7 @@ impl Ledger {
 
     /// The version of the tables, all of which are there; `None` if none of any version is.
     async fn version(&mut self) -> Result<Option<i64>, LedgerError> {
-        let failed = self.failed("reading the schema");
-        let found: Vec<String> =
-            sqlx::query_scalar("SELECT name FROM sqlite_schema WHERE type = 'table'")
-                .fetch_all(self.connection().await?)
-                .await
-                .map_err(&failed)?;
-        let missing: Vec<&Definition> =
-            TABLES.iter().filter(|table| !found.iter().any(|found| found == table.name)).collect();
+        let missing = self.missing_tables().await?;
         if missing.len() == TABLES.len() {
             return Ok(None);
         }
@@ -244,10 +255,19 @@ impl Ledger {
             Some(table) if table.name == TABLES[0].name => VERSION,
             _ => self.stored_version().await?,
         };
-        match missing.iter().find(|table| table.since <= version) {
+        let lacks = |missing: Vec<&'static Definition>| {
+            missing.into_iter().find(|table| table.since <= version)
+        };
+        // An upgrade may have come between the two looks: the tables were there then before the version was raised.
+        match lacks(missing).and(lacks(self.missing_tables().await?)) {
             Some(table) => Err(self.damaged(format!("table {} is missing", table.name))),
             None => Ok(Some(version)),
         }
+    }
+
+    async fn missing_tables(&mut self) -> Result<Vec<&'static Definition>, LedgerError> {
+        let failed = self.failed("reading the schema");
+        missing_in(self.connection().await?).await.map_err(failed)
     }
 
     /// The version that the ledger says it has, if this program knows it.
@@ -286,17 +306,22 @@ impl Ledger {
     async fn upgrade(&mut self, version: i64) -> Result<(), LedgerError> {
         let failed = self.failed("upgrading the ledger");
         let mut connection = self.transaction().await?;
+        let not_upgraded = |why: &dyn std::fmt::Display| {
+            let words = format!(
+                "it was not upgraded: {why}; let somebody who may create tables run the statements for that in what \
+                 nightly-import ledger ddl prints"
+            );
+            self.other_version(version, words)
+        };
         let upgraded = sqlx::raw_sql(&upgrade(version)).execute(&mut connection).await;
         upgraded.map_err(|source| match trouble(&source) {
-            trouble @ (Trouble::ReadOnly | Trouble::Other(_)) => self.other_version(
-                version,
-                format!(
-                    "it was not upgraded: {trouble}; let somebody who may create tables run the statements for that in what \
-                     nightly-import ledger ddl prints"
-                ),
-            ),
+            trouble @ (Trouble::ReadOnly | Trouble::Other(_)) => not_upgraded(&trouble),
             _ => failed(source),
         })?;
+        // A view of that name would do for the statements.
+        if let Some(table) = missing_in(&mut connection).await.map_err(&failed)?.first() {
+            return Err(not_upgraded(&format!("{} is no table", table.name)));
+        }
         self.commit(connection).await
     }
 
@@ -358,4 +383,14 @@ pub(crate) fn position(row: &SqliteRow, columns: [&str; 4]) -> Result<Position, 
         record: count(row, record)?,
         line: count(row, line)?,
     })
+}
+
+async fn missing_in(
+    connection: &mut SqliteConnection,
+) -> Result<Vec<&'static Definition>, sqlx::Error> {
+    let found: Vec<String> =
+        sqlx::query_scalar("SELECT name FROM sqlite_schema WHERE type = 'table'")
+            .fetch_all(connection)
+            .await?;
+    Ok(TABLES.iter().filter(|table| !found.iter().any(|found| found == table.name)).collect())
 }

@@ -232,10 +232,12 @@ CREATE TABLE gegendruck_tried (
 ) STRICT;
 ";
 
-/// The statements that upgrade a ledger of version `from` to [`VERSION`].
+/// The statements that upgrade a ledger of version `from` to [`VERSION`]. A table may be there: somebody may have run all of
+/// [`ddl`].
 pub(crate) fn upgrade(from: i64) -> String {
     let steps = (1..).zip(STEPS).filter(|(version, _)| *version >= from);
-    let steps: String = steps.map(|(_, step)| *step).collect();
+    let if_missing = |step: &str| step.replace("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ");
+    let steps: String = steps.map(|(_, step)| if_missing(step)).collect();
     format!("{steps}UPDATE gegendruck_target SET version = {VERSION};\n")
 }
 

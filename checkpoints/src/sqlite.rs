@@ -28,11 +28,15 @@ pub(crate) fn writer(path: &Path, max_pages: Option<u32>) -> SqliteConnectOption
     }
 }
 
-/// Settings of a connection that only reads.
+/// Settings of a connection that only reads, and leaves nothing behind: with no write-ahead log there, nobody is writing, and
+/// SQLite need not make one (which would be the reader's, and shut out the user whose job writes).
 pub(crate) fn reader(path: &Path) -> SqliteConnectOptions {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
     SqliteConnectOptions::new()
         .filename(path)
         .read_only(true)
+        .immutable(!Path::new(&log).exists())
         .busy_timeout(BUSY)
         .pragma("cache_size", "-2048")
         .disable_statement_logging()
@@ -104,7 +108,7 @@ impl fmt::Display for Trouble {
             Trouble::Full => "disk full; make room, and start again",
             Trouble::Io => "the disk failed; see the system's log, and start again when it works",
             Trouble::ReadOnly => {
-                "may not be written; give this user write permission on the file and its folder"
+                "may not be written; give this user write permission on the file, its -wal and -shm if there, and its folder"
             }
             Trouble::Damaged => {
                 "is no SQLite database, or a damaged one; restore it from a backup, it was left as it is"

@@ -982,6 +982,48 @@ fn an_older_ledger_is_upgraded_to_the_tables_of_a_new_one_and_its_run_is_gone_on
         by_hand.execute(&statements.join("\n")).await;
         assert_eq!(by_hand.tables().await, new.tables().await);
         drop(by_hand.ledger().await);
+        // All of the statements for a new ledger were run instead, and those that failed were passed over.
+        let in_vain = World::of_version_1().await.0;
+        let table = ddl().split_once("CREATE TABLE gegendruck_tried").unwrap().1.to_string();
+        let table = table.split_once(';').unwrap().0.to_string();
+        in_vain.execute(&format!("CREATE TABLE gegendruck_tried{table}")).await;
+        assert!(Ledger::read(&in_vain.target).await.unwrap().is_older());
+        drop(in_vain.ledger().await);
+        assert_eq!(in_vain.tables().await, new.tables().await);
+    });
+}
+
+#[test]
+fn a_ledger_that_is_opened_as_it_is_is_neither_created_nor_upgraded() {
+    run(async {
+        let (world, _) = World::of_version_1().await;
+        let before = world.dump().await;
+        assert!(Ledger::open_existing(&world.target).await.unwrap().is_older());
+        assert_eq!(world.dump().await, before);
+        let none = World::new();
+        let error = Ledger::open_existing(&none.target).await.err();
+        assert!(matches!(error, Some(LedgerError::Missing { .. })), "{error:?}");
+        assert!(!none.target.exists());
+    });
+}
+
+#[test]
+fn reading_leaves_nothing_beside_the_database() {
+    run(async {
+        let world = World::new();
+        drop(world.ledger().await.close().await);
+        let files = || {
+            let mut names: Vec<_> = std::fs::read_dir(world.target.path().parent().unwrap())
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name())
+                .collect();
+            names.sort();
+            names
+        };
+        let before = files();
+        let mut ledger = Ledger::read(&world.target).await.unwrap();
+        assert!(ledger.runs().await.unwrap().is_empty());
+        assert_eq!(files(), before);
     });
 }
 

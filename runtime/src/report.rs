@@ -399,10 +399,12 @@ fn why(stage: &StageReport) -> Limit {
         (State::Committing, Limit::Commit),
     ];
     let waits = [(State::Paused, Limit::Pause), (State::Reordering, Limit::Order)];
+    let limited = stage.times.share(State::Limited);
     match (stage.kind, most(&serves).1, most(&waits)) {
         (StageKind::Source, ..) => Limit::Source,
-        // Workers that wait for tokens at all are too many for their rate: more of them would bring nothing.
-        _ if stage.times.share(State::Limited) >= NOTABLE => Limit::Rate,
+        // Workers that wait for tokens at all are too many for their rate: more of them would bring nothing. But a service that
+        // is down is not helped by a higher one.
+        (_, _, (share, _)) if limited >= NOTABLE.max(share) => Limit::Rate,
         (_, _, (share, limit)) if share >= WORTH_A_WORKER => limit,
         (StageKind::Sink, ..) => Limit::Commit,
         (_, serves, _) => serves,
@@ -571,20 +573,7 @@ fn advice(report: &Report, index: usize, limit: Limit) -> (Option<String>, Optio
             );
             (Some(words), Some(without_waits))
         }
-        Limit::Commit => {
-            let could = number(throughput(report, index, f64::INFINITY));
-            let faster = match report.durable_share() {
-                Some(share) if share >= 0.5 => {
-                    "a faster disk for the target, or a larger --batch-size"
-                }
-                Some(_) => {
-                    "fewer indexes on the target's table, or a faster processor: its disk is not what it waits for"
-                }
-                None => "a faster target, or a larger --batch-size",
-            };
-            let words = format!("{faster}. The stages before it could do {could}/s");
-            (Some(words), None)
-        }
+        Limit::Commit => faster_sink(report, index),
         Limit::Source => {
             let could = throughput(report, index, f64::INFINITY);
             (Some(faster_source(&report.stages, could)), None)
@@ -596,25 +585,30 @@ fn advice(report: &Report, index: usize, limit: Limit) -> (Option<String>, Optio
 /// A stage that is without input while the source is backpressured: the two wait for each other in turn.
 fn starved(report: &Report, margin: f64) -> Option<Verdict> {
     let stages = &report.stages;
-    let source = stages.first()?;
+    let (source, sink) = (stages.first()?, stages.last()?);
     let blocked = source.times.share(State::Backpressured);
-    let stage = stages[1..]
-        .iter()
-        .filter(|stage| stage.kind != StageKind::Sink)
-        .max_by(|a, b| a.saturation(report.wall).total_cmp(&b.saturation(report.wall)))?;
+    let saturation = |index: &usize| stages[*index].saturation(report.wall);
+    let index = (1..stages.len() - 1).max_by(|a, b| saturation(a).total_cmp(&saturation(b)))?;
+    let stage = &stages[index];
     let starved = stage.times.share(State::NoInput);
-    if blocked < NOTABLE || starved < NOTABLE || stage.most.records < stage.buffer.records / 2 {
+    // A sink that is as busy holds up the stage itself.
+    let held_up = sink.saturation(report.wall) > saturation(&index) - NOTABLE;
+    let small = stage.most.records >= stage.buffer.records / 2;
+    if blocked < NOTABLE || starved < NOTABLE || held_up || !small {
         return None;
     }
     let (alone, reads) = (stage.capacity(stage.workers), source.capacity(1));
-    let brings = alone.min(reads);
+    let brings = throughput(report, index, alone);
     // A source that takes as long for a little as for much does more with more room.
-    let about = if reads < alone { "at least" } else { "about" };
+    let about = if reads < alone && reads <= brings { "at least" } else { "about" };
     let latency = source.times.serving().as_secs_f64() / source.claims.max(1) as f64;
     // What is asked for, what is done until it comes, and what is in the workers' hands meanwhile.
     let in_hand = stage.workers as f64 * stage.records as f64 / stage.claims.max(1) as f64;
     let needed = stage.request as f64 + brings * latency + in_hand;
     let buffer = (needed / stage.request as f64).ceil().max(2.0) as u64 * stage.request;
+    if buffer <= stage.buffer.records {
+        return None;
+    }
     let words = format!(
         "the buffer of {name}: without input {:.0} % of the time although {} is backpressured {:.0} %. \
          Its buffer of {} is used up before the next request of {} is answered, {} later.",
@@ -634,6 +628,36 @@ fn starved(report: &Report, margin: f64) -> Option<Verdict> {
         next_step: Some(format!("--buffer {}={buffer}, {about} {}/s", stage.name, number(brings))),
         would_bring: Some(brings),
     })
+}
+
+/// What would help a sink that is in transactions most of the time.
+fn faster_sink(report: &Report, index: usize) -> (Option<String>, Option<f64>) {
+    let stage = &report.stages[index];
+    let records = stage.records / stage.claims.max(1);
+    let bytes = stage.settled.bytes / stage.claims.max(1);
+    let takes_all = 2 * records > stage.buffer.records;
+    let takes_all_bytes = 2 * bytes > stage.buffer.bytes;
+    if stage.times.share(State::NoInput) >= WORTH_A_WORKER && (takes_all || takes_all_bytes) {
+        let brings = throughput(report, index, stage.capacity(1));
+        let option = match takes_all {
+            true => format!("--buffer {}={}", stage.name, 4 * records),
+            false => format!("--memory {}M", (4 * bytes).div_ceil(1 << 20)),
+        };
+        let words = format!(
+            "{option}, about {}/s: a transaction of {} records takes most of the buffer, and nothing is made ready beside it",
+            number(brings),
+            thousands(records)
+        );
+        return (Some(words), Some(brings));
+    }
+    let larger = if takes_all || takes_all_bytes { "" } else { ", or a larger --batch-size" };
+    let faster = match report.durable_share() {
+        Some(share) if share >= 0.5 => format!("a faster disk for the target{larger}"),
+        Some(_) => "fewer indexes on the target's table, or a faster processor: its disk is not what it waits for".into(),
+        None => format!("a faster target{larger}"),
+    };
+    let could = number(throughput(report, index, f64::INFINITY));
+    (Some(format!("{faster}. The stages before it could do {could}/s")), None)
 }
 
 /// What would help a source that reads all the time, if the stages behind it could do so many records a second.

@@ -26,7 +26,10 @@ impl Watchdog {
     pub(crate) fn look(&mut self, report: &Report, clock: Clock) -> Option<String> {
         let settled: Vec<_> = report.stages.iter().map(|stage| stage.settled).collect();
         let now = clock.now();
-        if settled != self.settled {
+        // What waits for tokens of a rate will have them.
+        let limited = report.stages.iter().flat_map(|stage| &stage.now);
+        let limited = limited.into_iter().any(|(state, _)| *state == State::Limited);
+        if settled != self.settled || limited {
             self.settled = settled;
             self.moved = now;
             return None;

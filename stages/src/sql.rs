@@ -200,8 +200,7 @@ impl<T: Row> SqlSinkBuilder<T> {
         let triggers = sqlite::has_triggers(&mut connection, &self.table).await;
         statements.may_drop = triggers.map_err(failed)?;
         let total = totals(&mut connection, &self.ticket).await?;
-        let floor =
-            sqlite::highest_row(&mut connection, &T::TABLE, &self.table).await.map_err(failed)?;
+        let floor = sqlite::highest_row(&mut connection, &self.table).await.map_err(failed)?;
         let has_tried = has_tried(&mut connection, &self.ticket).await?;
         let connection = Some(connection);
         Ok(SqlSink { connection, statements, total, floor, has_tried, settings: self })

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use futures::FutureExt;
 use gegendruck::{
     Buffer, Call, Committed, End, Failure, Group, Grouping, Item, Limit, Options, Pipeline,
-    Records, Report, Sink, SinkContext, SinkError, Verdict, call,
+    Records, Report, Sink, SinkContext, SinkError, Verdict, call, call_fn,
 };
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -266,6 +267,88 @@ async fn target_that_is_busy_is_named_as_what_holds_up_the_sink() {
     );
     let step = "look at the target: it was busy or down; without these waits about 2,000/s";
     assert_eq!(verdict.next_step.as_deref(), Some(step));
+}
+
+/// A service behind a rate that is down for so long, from the fifth second on.
+async fn outage(workers: usize, seconds: u64) -> Report {
+    let start = tokio::time::Instant::now();
+    let ask = call_fn(move |record: &Item<u64>| {
+        let value = record.value;
+        async move {
+            sleep(Duration::from_millis(1)).await;
+            if (5..5 + seconds).contains(&start.elapsed().as_secs()) {
+                let retry_after = Some(Duration::from_secs(5));
+                return Err(Failure::Transient { message: "503".into(), retry_after });
+            }
+            Ok(value)
+        }
+        .boxed()
+    });
+    let feed = Feed::of(2_000);
+    let seen = feed.seen.clone();
+    let run = Pipeline::new("p")
+        .source(feed)
+        .stage("ask", ask.workers(workers).rate(100.0))
+        .sink("store", Strict::new())
+        .start(Options::default())
+        .unwrap();
+    finish(run, &seen).await.report
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_is_down_is_not_called_short_of_a_rate() {
+    for (workers, seconds) in [(1, 200), (2, 200), (4, 200), (4, 60)] {
+        let report = outage(workers, seconds).await;
+        let verdict = report.verdict();
+        assert_eq!(
+            (verdict.stage.as_deref(), verdict.limit),
+            (Some("ask"), Limit::Pause),
+            "{report}"
+        );
+        assert!(verdict.next_step.unwrap().starts_with("look at the service behind ask"));
+    }
+}
+
+/// A sink whose transactions take `group` records out of a buffer of so many.
+async fn grouped(group: u64, buffer: u64) -> Report {
+    let mut feed = Feed::of(20 * RECORDS);
+    feed.takes = Duration::from_millis(1);
+    let seen = feed.seen.clone();
+    let buffer = Buffer::Records(Records(buffer));
+    let run = Pipeline::new("p")
+        .source(feed)
+        .map("validate", |n| n)
+        .sink("store", Strict::taking(Duration::from_micros(40)))
+        .grouping(Grouping { records: Records(group), ..Grouping::default() })
+        .start(Options {
+            batch: Records(BATCH),
+            buffer: [("store".into(), buffer)].into(),
+            ..Options::default()
+        })
+        .unwrap();
+    finish(run, &seen).await.report
+}
+
+#[tokio::test(start_paused = true)]
+async fn transactions_that_take_all_of_the_buffer_are_helped_by_a_larger_one() {
+    let report = grouped(1_000, 1_000).await;
+    let verdict = report.verdict();
+    assert_eq!(
+        (verdict.stage.as_deref(), verdict.limit),
+        (Some("store"), Limit::Commit),
+        "{report}"
+    );
+    let step = verdict.next_step.unwrap();
+    assert!(
+        step.starts_with("--buffer store=4000, about 25,000/s: a transaction of 1,000 "),
+        "{step}"
+    );
+    let then = grouped(1_000, 4_000).await;
+    let does = 20.0 * RECORDS as f64 / then.wall.as_secs_f64();
+    near(verdict.would_bring.unwrap(), does, 5.0);
+    assert!(does > 1.3 * 20.0 * RECORDS as f64 / report.wall.as_secs_f64());
+    let step = then.verdict().next_step.unwrap();
+    assert!(step.starts_with("a faster target, or a larger --batch-size. "), "{step}");
 }
 
 /// Works and then makes durable for so long, in each transaction.

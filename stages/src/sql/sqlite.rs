@@ -228,10 +228,9 @@ pub(super) async fn has_triggers(
     .await
 }
 
-/// The highest row number, if new rows get higher ones.
+/// The highest row number, if it can be told and new rows get higher ones.
 pub(super) async fn highest_row(
     connection: &mut SqliteConnection,
-    table: &Table,
     name: &str,
 ) -> Result<Option<i64>, sqlx::Error> {
     let number: Option<String> = sqlx::query_scalar(
@@ -245,12 +244,21 @@ pub(super) async fn highest_row(
             .bind(name)
             .fetch_optional(&mut *connection)
             .await?;
-    if number.is_some() || without != Some(0) || table.position("rowid").is_some() {
+    let other: bool = sqlx::query_scalar(
+        "SELECT EXISTS (SELECT 1 FROM pragma_table_xinfo(?) WHERE name = 'rowid' COLLATE NOCASE)",
+    )
+    .bind(name)
+    .fetch_one(&mut *connection)
+    .await?;
+    if number.is_some() || without != Some(0) || other {
         return Ok(None);
     }
-    sqlx::query_scalar(&format!("SELECT coalesce(max(rowid), 0) FROM {}", quoted(name)))
-        .fetch_one(connection)
-        .await
+    let highest: i64 =
+        sqlx::query_scalar(&format!("SELECT coalesce(max(rowid), 0) FROM {}", quoted(name)))
+            .fetch_one(connection)
+            .await?;
+    // After the highest one of all, SQLite draws numbers at random.
+    Ok((highest < i64::MAX).then_some(highest))
 }
 
 /// How many rows have a higher number.
@@ -298,8 +306,17 @@ impl Texts {
             .filter(|column| !key.contains(column))
             .map(|column| format!("{column} = excluded.{column}"))
             .collect();
+        // Without a collation, SQLite would take a conflict in any unique index of these columns for one of the key.
+        let conflicting = table.key.iter().map(|name| {
+            let column = table.columns.iter().find(|column| column.name == *name);
+            match column.map(|column| column.ty) {
+                Some(ColumnType::Integer | ColumnType::Decimal { .. }) => quoted(name),
+                _ => format!("{} COLLATE BINARY", quoted(name)),
+            }
+        });
+        let conflicting: Vec<String> = conflicting.collect();
         let on_conflict = |action: &str| {
-            let clause = match key.as_slice() {
+            let clause = match conflicting.as_slice() {
                 [] => String::new(),
                 key => format!(" ON CONFLICT ({}) DO {action}", key.join(", ")),
             };

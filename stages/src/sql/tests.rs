@@ -119,6 +119,53 @@ read 5 = stored 4 (updated 2) + rejected 1 + filtered 0 + duplicate 0; complete,
     }
 }
 
+#[test]
+fn a_key_that_is_equal_to_another_only_in_a_further_index_is_no_key_that_exists() {
+    for ddl in [
+        "CREATE TABLE entries (id INTEGER PRIMARY KEY, key TEXT UNIQUE, value INTEGER CHECK (value < 100));
+         CREATE UNIQUE INDEX other ON entries (key COLLATE NOCASE)",
+        "CREATE TABLE entries (key TEXT COLLATE NOCASE UNIQUE, value INTEGER CHECK (value < 100));
+         CREATE UNIQUE INDEX other ON entries (key COLLATE BINARY)",
+    ] {
+        for (conflict, x, counts) in [
+            (Conflict::Error, "x=2", "stored 3 (updated 0) + rejected 3 + filtered 0 + duplicate 0"),
+            (Conflict::Skip, "x=2", "stored 3 (updated 0) + rejected 2 + filtered 0 + duplicate 1"),
+            (Conflict::Update, "x=9", "stored 4 (updated 1) + rejected 2 + filtered 0 + duplicate 0"),
+        ] {
+            for batch in [1, 5_000] {
+                kit::run(async {
+                    let world = World::new("abc,1\nx,2\nz,200\nx,9\nABC,3\ny,4\n");
+                    world.execute(ddl).await;
+                    let max_errors = MaxErrors::Count(10);
+                    let import = Import { batch, conflict, max_errors, ..Import::default() };
+                    world.import(import).await.unwrap();
+                    let dump = world.dump().await;
+                    let rows = format!("abc=1 {x} y=4\n");
+                    assert!(dump.starts_with(&rows), "{conflict:?}, batch {batch}: {dump}");
+                    assert!(dump.contains("\n5 constraint `ABC,3`\n"), "{conflict:?}: {dump}");
+                    assert!(dump.contains(counts), "{conflict:?}, batch {batch}: {dump}");
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_are_not_counted_by_numbers_that_do_not_grow() {
+    for ddl in [
+        "CREATE TABLE entries (rowid TEXT, key TEXT PRIMARY KEY, value INTEGER)",
+        "CREATE TABLE entries (key TEXT PRIMARY KEY, value INTEGER);
+         INSERT INTO entries (rowid, key, value) VALUES (9223372036854775807, 'last', 0)",
+    ] {
+        kit::run(async {
+            let world = World::new("a,1\nb,2\n");
+            world.execute(ddl).await;
+            world.import(Import::default()).await.unwrap();
+            assert!(world.rows().await.contains("a=1 b=2"), "{ddl}");
+        });
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
