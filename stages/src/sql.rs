@@ -189,7 +189,6 @@ impl<T: Row> SqlSinkBuilder<T> {
         let failed =
             |source| SqlError::Database { path: path.clone(), trouble: trouble(&source), source };
         let mut connection = self.connect().await.map_err(failed)?;
-        let mut statements = Statements::new(&T::TABLE, &self.table);
         if let TableState::Missing = check_table(&self.target, &T::TABLE, &self.table).await? {
             if self.create == Create::Never {
                 return Err(SqlError::NoTable { path, table: self.table });
@@ -197,8 +196,14 @@ impl<T: Row> SqlSinkBuilder<T> {
             let ddl = T::TABLE.sqlite_ddl(&self.table);
             sqlx::raw_sql(&ddl).execute(&mut connection).await.map_err(failed)?;
         }
+        let decides = sqlite::decides_conflicts(&mut connection, &self.table).await;
         let triggers = sqlite::has_triggers(&mut connection, &self.table).await;
-        statements.may_drop = triggers.map_err(failed)?;
+        let statements = Statements::new(
+            &T::TABLE,
+            &self.table,
+            decides.map_err(failed)?,
+            triggers.map_err(failed)?,
+        );
         let total = totals(&mut connection, &self.ticket).await?;
         let floor = sqlite::highest_row(&mut connection, &self.table).await.map_err(failed)?;
         let has_tried = has_tried(&mut connection, &self.ticket).await?;

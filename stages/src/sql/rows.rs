@@ -41,14 +41,15 @@ pub(super) struct Statements {
     key: Vec<usize>,
     key_names: String,
     /// A row that was not taken may have been dropped by a trigger: its key need not be there.
-    pub(super) may_drop: bool,
+    may_drop: bool,
 }
 
 impl Statements {
-    pub(super) fn new(table: &Table, name: &str) -> Statements {
+    /// `decides`: the table's definition says what a conflict does; `may_drop`: it has triggers.
+    pub(super) fn new(table: &Table, name: &str, decides: bool, may_drop: bool) -> Statements {
         let key = table.key.iter().filter_map(|column| table.position(column)).collect();
-        let (texts, key_names) = (Texts::new(table, name), table.key.join(", "));
-        Statements { texts, key, key_names, may_drop: false }
+        let (texts, key_names) = (Texts::new(table, name, decides), table.key.join(", "));
+        Statements { texts, key, key_names, may_drop }
     }
 }
 

@@ -215,6 +215,19 @@ async fn has_key(
     Ok(false)
 }
 
+/// True if the table's definition says what a conflict does.
+pub(super) async fn decides_conflicts(
+    connection: &mut SqliteConnection,
+    name: &str,
+) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar(
+        "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ? COLLATE NOCASE AND sql LIKE '%CONFLICT%')",
+    )
+    .bind(name)
+    .fetch_one(connection)
+    .await
+}
+
 /// True if the table has triggers, which may drop rows without a word.
 pub(super) async fn has_triggers(
     connection: &mut SqliteConnection,
@@ -277,8 +290,9 @@ pub(super) async fn rows_above(
 
 /// The texts of the statements that write rows of one table, each for 1, 2, 4, ... rows.
 ///
-/// They say `OR ABORT`, which overrides what the table's definition says about conflicts: a statement that refuses a row leaves
-/// nothing behind, and its transaction goes on. A statement takes its rows in their order.
+/// A statement that refuses a row leaves nothing behind, and its transaction goes on. Where the table's definition says otherwise
+/// about conflicts they say `OR ABORT`, which overrides it (and what the table's triggers say, so only there). A statement takes
+/// its rows in their order.
 #[derive(Debug)]
 pub(super) struct Texts {
     plain: Vec<String>,
@@ -289,14 +303,15 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    pub(super) fn new(table: &Table, name: &str) -> Texts {
+    pub(super) fn new(table: &Table, name: &str, decides: bool) -> Texts {
         let name = quoted(name);
         let columns: Vec<String> = table.columns.iter().map(|column| quoted(column.name)).collect();
         let key: Vec<String> = table.key.iter().map(|column| quoted(column)).collect();
         let most = (MOST_VALUES / columns.len().max(1)).clamp(1, MOST_ROWS);
         let sizes = || (0..=most.ilog2()).map(|power| 1_usize << power);
 
-        let into = format!("INSERT OR ABORT INTO {name} ({}) VALUES", columns.join(", "));
+        let insert = if decides { "INSERT OR ABORT" } else { "INSERT" };
+        let into = format!("{insert} INTO {name} ({}) VALUES", columns.join(", "));
         let row = format!("({})", vec!["?"; columns.len()].join(","));
         let plain = sizes().map(|rows| format!("{into} {}", vec![row.as_str(); rows].join(",")));
         let plain: Vec<String> = plain.collect();
@@ -416,7 +431,7 @@ mod tests {
             sqlx::raw_sql(ddl).execute(&mut connection).await.unwrap();
             let rows = "INSERT INTO parts VALUES ('x', 1, 'a'), ('y', 2, 'a'), ('z', 2, 'b')";
             sqlx::raw_sql(rows).execute(&mut connection).await.unwrap();
-            let text = Texts::new(&PARTS, "parts").look_up(4).to_string();
+            let text = Texts::new(&PARTS, "parts", false).look_up(4).to_string();
             let arguments = || {
                 let keys = [("a", 2), ("b", 1), ("A", 1), ("b", 2)];
                 let values = keys.iter().flat_map(|(id, part)| [Value::from(*id), (*part).into()]);

@@ -207,6 +207,21 @@ fn what_the_table_says_about_conflicts_does_not_replace_rows() {
 }
 
 #[test]
+fn what_a_trigger_says_about_conflicts_of_its_own_holds() {
+    let ddl = "CREATE TABLE entries (key TEXT PRIMARY KEY, value INTEGER) STRICT;
+         CREATE TABLE kinds (value INTEGER PRIMARY KEY);
+         CREATE TRIGGER kind AFTER INSERT ON entries BEGIN INSERT OR IGNORE INTO kinds VALUES (new.value); END";
+    for batch in [1, 5_000] {
+        kit::run(async {
+            let world = World::new("a,1\nb,1\nc,2\n");
+            world.execute(ddl).await;
+            world.import(Import { batch, ..Import::default() }).await.unwrap();
+            assert_eq!(world.rows().await, "a=1 b=1 c=2", "batch {batch}");
+        });
+    }
+}
+
+#[test]
 fn a_trigger_that_drops_rows_stops_the_run_and_nothing_of_the_group_stays() {
     kit::run(async {
         let world = World::new("a,1\na,2\n");
