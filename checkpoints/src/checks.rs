@@ -106,7 +106,7 @@ const CHECKS: &[(&str, &str)] = &[
          JOIN gegendruck_inputs other ON one.fingerprint = other.fingerprint AND one.byte = other.byte AND one.run < other.run \
          JOIN gegendruck_runs r ON r.run = one.run JOIN gegendruck_runs s ON s.run = other.run \
          WHERE one.record > one.start_record AND other.record > other.start_record AND r.state <> 'complete' \
-         AND s.state <> 'complete' AND r.pipeline = s.pipeline AND r.table_name = s.table_name LIMIT 1",
+         AND s.state <> 'complete' AND r.pipeline = s.pipeline AND r.table_name = s.table_name COLLATE NOCASE LIMIT 1",
         "two unfinished runs overlap in one input",
     ),
 ];

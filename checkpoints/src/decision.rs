@@ -24,6 +24,13 @@ pub struct PipelineIdentity {
     pub conflict: String,
 }
 
+impl PipelineIdentity {
+    /// True if both write the same table: to SQL, names that differ in case are one.
+    pub fn has_table_of(&self, other: &PipelineIdentity) -> bool {
+        self.table.eq_ignore_ascii_case(&other.table)
+    }
+}
+
 /// What the operator has accepted beforehand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accept {

@@ -202,7 +202,7 @@ async fn look(
         past.known.iter().filter(|known| !finished(known)).any(|known| reached(&known));
     let unchanged = past.known.iter().rposition(|known| {
         finished(known)
-            && past.runs[known.run].pipeline.table == pipeline.table
+            && past.runs[known.run].pipeline.has_table_of(pipeline)
             && known.file.is_unchanged(&file)
     });
     if let (Some(_), false) = (unchanged, unfinished) {
@@ -258,7 +258,7 @@ impl Past {
             prints.get(&known.at.byte).filter(|print| print.value() == known.fingerprint)
         };
         let begins_with = |known: &Known| print(known).is_some();
-        let into_table = |known: &Known| self.run(known).pipeline.table == pipeline.table;
+        let into_table = |known: &Known| self.run(known).pipeline.has_table_of(pipeline);
         let unfinished = |known: &Known| self.is_unfinished(known) && into_table(known);
         let complete = |known: &Known| !self.is_unfinished(known) && into_table(known);
 
@@ -571,7 +571,11 @@ fn differences(found: &PipelineIdentity, expected: &PipelineIdentity) -> Vec<Str
     let (rules, expected_rules) = (found.rules.to_string(), expected.rules.to_string());
     [
         ("rules", &rules, &expected_rules),
-        ("table", &found.table, &expected.table),
+        (
+            "table",
+            &found.table,
+            if found.has_table_of(expected) { &found.table } else { &expected.table },
+        ),
         ("dialect", &found.dialect, &expected.dialect),
         ("mapping", &found.mapping, &expected.mapping),
         ("on-conflict", &found.conflict, &expected.conflict),

@@ -28,15 +28,12 @@ pub(crate) fn writer(path: &Path, max_pages: Option<u32>) -> SqliteConnectOption
     }
 }
 
-/// Settings of a connection that only reads, and leaves nothing behind: with no write-ahead log there, nobody is writing, and
-/// SQLite need not make one (which would be the reader's, and shut out the user whose job writes).
-pub(crate) fn reader(path: &Path) -> SqliteConnectOptions {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
+/// Settings of a connection that only reads; `immutable`: as if nobody could write.
+pub(crate) fn reader(path: &Path, immutable: bool) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
         .read_only(true)
-        .immutable(!Path::new(&log).exists())
+        .immutable(immutable)
         .busy_timeout(BUSY)
         .pragma("cache_size", "-2048")
         .disable_statement_logging()

@@ -24,6 +24,7 @@ use crate::sqlite;
 pub struct Target {
     path: PathBuf,
     max_pages: Option<u32>,
+    leaves_nothing: bool,
 }
 
 /// Why a target cannot be used.
@@ -128,7 +129,7 @@ impl Target {
         if real.to_str().is_none() {
             return Err(wrong("is not in UTF-8, which SQLite needs; name another file"));
         }
-        Ok(Target { path: real, max_pages })
+        Ok(Target { path: real, max_pages, leaves_nothing: false })
     }
 
     /// The database's absolute path.
@@ -187,6 +188,13 @@ impl Target {
         sqlite::writer(&self.path, self.max_pages).connect().await
     }
 
+    /// The same target for somebody who only looks: reading leaves no files beside the database. They would be the reader's own,
+    /// and shut out the user whose job writes. A run that begins at the same moment can make what is read look damaged; nobody
+    /// who is to write should look like this.
+    pub fn leaving_nothing(self) -> Target {
+        Target { leaves_nothing: true, ..self }
+    }
+
     /// Opens the database for reading only.
     ///
     /// # Errors
@@ -195,7 +203,10 @@ impl Target {
     /// # Cancel safety
     /// A dropped future leaves nothing open.
     pub async fn connect_to_read(&self) -> Result<SqliteConnection, sqlx::Error> {
-        sqlite::reader(&self.path).connect().await
+        let mut log = self.path.as_os_str().to_owned();
+        log.push("-wal");
+        let nobody_writes = !Path::new(&log).exists();
+        sqlite::reader(&self.path, self.leaves_nothing && nobody_writes).connect().await
     }
 }
 

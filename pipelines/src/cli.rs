@@ -596,7 +596,11 @@ impl Settings {
                 continue;
             };
             let Ok(Some(raw)) = sub.try_get_raw(id) else { continue };
-            let value = raw.map(|value| value.to_string_lossy()).collect::<Vec<_>>().join(",");
+            let value = if argument.get_action().takes_values() {
+                raw.map(|value| value.to_string_lossy()).collect::<Vec<_>>().join(",")
+            } else {
+                sub.get_flag(id).to_string()
+            };
             let named = |all: &[OsString]| {
                 let flag = format!("--{long}");
                 let is = |text: &OsString| {

@@ -14,6 +14,7 @@ pub mod exit;
 pub mod files;
 pub mod generate;
 pub mod imports;
+pub mod outputs;
 pub mod plan;
 pub mod poison;
 pub mod program;

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use gegendruck::{Amount, Buffer, Bytes, Grouping, Pipeline, Plan, Records, StreamSource};
-use gegendruck_checkpoints::{Decision, LockError, Target, Trouble};
+use gegendruck_checkpoints::{Decision, Ledger, LockError, Target, Trouble};
 
 use crate::cli::{RunArgs, Settings};
 use crate::exit::{Exit, Refused};
@@ -52,11 +52,13 @@ pub fn stage_names<I: Import>() -> Vec<String> {
 /// What would keep a run from starting.
 pub async fn plan<I: Import>(arguments: &RunArgs, settings: &Settings) -> Result<Exit, Refused> {
     summary_can_be_written(arguments)?;
-    let looked = look::<I>(arguments).await?;
+    let mut looked = look::<I>(arguments).await?;
+    looked.target = looked.target.leaving_nothing();
     let target = &looked.target;
     may_be_locked(target)?;
     let FoundTarget { ledger, missing, contracts } =
         look_at_target::<I>(arguments, &looked).await?;
+    let older = ledger.as_ref().is_some_and(Ledger::is_older);
     let decision = match ledger {
         None => None,
         Some(mut ledger) => {
@@ -80,6 +82,9 @@ pub async fn plan<I: Import>(arguments: &RunArgs, settings: &Settings) -> Result
     if !missing.is_empty() {
         text.push_str(&format!("tables  would be created: {}\n", missing.join(", ")));
     }
+    if older {
+        text.push_str("ledger  is of an older version and would be upgraded\n");
+    }
     if let Some(contracts) = contracts {
         text.push_str(&format!("before  {} would be imported first\n", contracts.display()));
     }
@@ -102,9 +107,10 @@ fn may_be_locked(target: &Target) -> Result<(), Refused> {
     Err(lock_refused(&LockError::File { path, source }))
 }
 
-/// Refuses a database that is there and may not be written.
+/// Refuses a database that is there and may not be written, or not have SQLite's own files beside it.
 fn may_be_written(target: &Target) -> Result<(), Refused> {
-    if may_write(target.path()) {
+    let folder = target.path().parent().unwrap_or(Path::new("/"));
+    if may_write(target.path()) && may_write(folder) {
         return Ok(());
     }
     Err(Refused::usage(format!("{}: {}", target.path().display(), Trouble::ReadOnly)))

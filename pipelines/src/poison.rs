@@ -54,7 +54,7 @@ impl Careful {
         if deaths < DEATHS && culprit.is_none() {
             return Ok(None);
         }
-        let ledger = Ledger::open(target, "").await.map_err(refused)?;
+        let ledger = Ledger::open_existing(target).await.map_err(refused)?;
         Ok(Some(Careful { ledger, ticket: ticket.clone(), deaths, refuse: culprit }))
     }
 

@@ -12,6 +12,7 @@ use crate::exit::{Exit, Refused};
 use crate::files::NewFile;
 use crate::generate::{ClaimsFile, ContractsFile, FaultShares, Share};
 use crate::progress::{Level, Log};
+use crate::run::summary_can_be_written;
 use crate::summary::Summary;
 use crate::{Output, imports, rejects, status};
 
@@ -132,7 +133,9 @@ async fn command(cli: Cli, settings: Settings) -> Result<Exit, Refused> {
     match &cli.command {
         Command::Run(arguments) => {
             let found = imports::find(&arguments.pipeline);
-            if let (Err(refused), Some(path)) = (&found, &arguments.output.summary) {
+            if let (Err(refused), Some(path)) = (&found, &arguments.output.summary)
+                && summary_can_be_written(arguments).is_ok()
+            {
                 summarize_refusal(path, refused);
             }
             let import = found?;

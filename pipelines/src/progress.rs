@@ -145,6 +145,12 @@ impl Log {
         }
     }
 
+    /// How many lines there were about this kind of thing.
+    #[cfg(test)]
+    pub(crate) fn count_of(&self, kind: &str) -> u64 {
+        lock(&self.shared.kinds).get(kind).copied().unwrap_or_default()
+    }
+
     /// Says how many lines were left out.
     pub fn close(&self) {
         if let Some(bars) = &self.shared.bars {

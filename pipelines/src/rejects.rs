@@ -1,6 +1,7 @@
 //! `nightly-import rejects`: dead letters, listed, shown, exported.
 
 use std::io::{BufWriter, Write};
+use std::path::Path;
 
 use futures::TryStreamExt;
 use gegendruck::thousands;
@@ -10,6 +11,7 @@ use crate::Output;
 use crate::cli::{RejectsArgs, RejectsCommand};
 use crate::exit::{Exit, Refused};
 use crate::files::NewFile;
+use crate::outputs::refuse_clash;
 use crate::run::refused;
 use crate::status::{find, ledger, target};
 use crate::summary::counted;
@@ -25,7 +27,7 @@ pub async fn rejects(command: &RejectsCommand) -> Result<Exit, Refused> {
     match command {
         RejectsCommand::List { which, json } => list(which, *json).await,
         RejectsCommand::Show { id, target } => {
-            let mut ledger = ledger(&self::target(target)?).await?;
+            let mut ledger = ledger(&self::target(target)?.leaving_nothing()).await?;
             show(&mut ledger, *id).await
         }
         RejectsCommand::Export { which, out } => export(which, out.as_deref()).await,
@@ -33,7 +35,7 @@ pub async fn rejects(command: &RejectsCommand) -> Result<Exit, Refused> {
 }
 
 async fn list(which: &RejectsArgs, json: bool) -> Result<Exit, Refused> {
-    let mut ledger = ledger(&target(&which.target)?).await?;
+    let mut ledger = ledger(&target(&which.target)?.leaving_nothing()).await?;
     let run = find(&mut ledger, which.run.as_deref()).await?;
     let kinds = ledger.rejects_by_kind(&run.run).await.map_err(refused)?;
     let mut rejects = ledger.rejects(Some(&run.run)).await.map_err(refused)?;
@@ -108,9 +110,13 @@ async fn show(ledger: &mut gegendruck_checkpoints::Ledger, id: i64) -> Result<Ex
     Ok(Exit::Complete)
 }
 
-async fn export(which: &RejectsArgs, out: Option<&std::path::Path>) -> Result<Exit, Refused> {
-    let mut ledger = ledger(&target(&which.target)?).await?;
+async fn export(which: &RejectsArgs, out: Option<&Path>) -> Result<Exit, Refused> {
+    let mut ledger = ledger(&target(&which.target)?.leaving_nothing()).await?;
     let run = find(&mut ledger, which.run.as_deref()).await?;
+    if let Some(out) = out {
+        let inputs = run.inputs.iter().map(|input| Path::new(&input.path));
+        refuse_clash("--out", out, inputs, Some(ledger.target()))?;
+    }
     let attempts = ledger.attempts(&run.run).await.map_err(refused)?;
     let setting = |name: &str| {
         attempts

@@ -121,6 +121,8 @@ struct Job<'a> {
     target: Target,
     process: Process,
     signals: Signals,
+    /// What this process was asked for.
+    command: String,
 }
 
 async fn whole<I: Import>(
@@ -132,7 +134,10 @@ async fn whole<I: Import>(
     // From here on a signal ends the run in order: nothing is left half created.
     let signals = Signals::listen()
         .map_err(|error| Refused::failed(format!("signals cannot be caught: {error}")))?;
-    let looked = unless_stopped(&signals, look::<I>(arguments)).await?;
+    let target = target(arguments);
+    let command =
+        target.as_ref().map_or_else(|_| String::new(), |target| again(arguments, settings, target));
+    let looked = unless_stopped(&signals, &command, look::<I>(arguments)).await?;
     let target = looked.target.clone();
     summary.inputs = named(&looked.inputs.paths);
     summary.target = format!("sqlite:{}", target.path().display());
@@ -140,7 +145,7 @@ async fn whole<I: Import>(
     let take = || Lock::take(&target, &process).map_err(|error| lock_refused(&error));
     // Where no run was ever started, not even the lock is created before all that can be looked at was.
     let first = if target.lock_path().exists() { Some(take()?) } else { None };
-    unless_stopped(&signals, look_at_target::<I>(arguments, &looked)).await?;
+    unless_stopped(&signals, &command, look_at_target::<I>(arguments, &looked)).await?;
     let mut lock = first.map_or_else(take, Ok)?;
     let new = !target.exists();
     let mut ledger = Ledger::open(&target, I::NAME).await.map_err(refused)?;
@@ -154,7 +159,7 @@ async fn whole<I: Import>(
     for (first, other) in &inputs.twins {
         log.line(Level::Info, &left_out(first, other));
     }
-    let job = Job { arguments, settings, log, dialect, target, process, signals };
+    let job = Job { arguments, settings, log, dialect, target, process, signals, command };
     let exit = job.import::<I>(inputs, &mut lock, &mut ledger, summary).await;
     drop(ledger.close().await);
     exit
@@ -163,6 +168,7 @@ async fn whole<I: Import>(
 /// What only reads, and may take long: given up when a signal comes.
 async fn unless_stopped<T>(
     signals: &Signals,
+    command: &str,
     reading: impl Future<Output = Result<T, Refused>>,
 ) -> Result<T, Refused> {
     let mut signals = signals.clone();
@@ -170,7 +176,7 @@ async fn unless_stopped<T>(
         biased;
         () = signals.stop() => {
             let words = "stopped by a signal before this start stored anything; go on with";
-            Err(Refused::new(Exit::Interrupted, format!("{words}: {}", command_line())))
+            Err(Refused::new(Exit::Interrupted, format!("{words}: {command}")))
         }
         read = reading => read,
     }
@@ -188,7 +194,7 @@ impl Job<'_> {
         Box::pin(async move {
             let Inputs { paths, header, .. } = looked;
             let deciding = decide::<I>(self.arguments, &self.dialect, ledger, &paths);
-            let decision = unless_stopped(&self.signals, deciding).await?;
+            let decision = unless_stopped(&self.signals, &self.command, deciding).await?;
             let inputs = match &decision {
                 Decision::AlreadyDone(done) => {
                     summarize_done(done, ledger, summary).await;
@@ -405,6 +411,9 @@ impl Job<'_> {
                 &format!("the end of this attempt could not be noted: {}", with_cause(&error)),
             );
         }
+        if state != RunState::Complete {
+            summary.go_on = Some(self.go_on(info.as_ref().ok(), ledger).await);
+        }
         if let Ok(info) = info {
             fill(summary, &info, ledger).await;
         }
@@ -413,11 +422,18 @@ impl Job<'_> {
             self.log.line(Level::Warn, "the input has no records");
             summary.message.get_or_insert(words.into());
         }
-        if state != RunState::Complete {
-            summary.go_on = Some(command_line());
-        }
         summary.ended(exit);
         exit
+    }
+
+    /// The command that goes on with a run, as the ledger says it; if that cannot be read, the one that this process was given.
+    async fn go_on(&self, run: Option<&RunInfo>, ledger: &mut Ledger) -> String {
+        if let Some(run) = run
+            && let Ok(attempts) = ledger.attempts(&run.run).await
+        {
+            return crate::status::go_on(run, &attempts, &self.target);
+        }
+        self.command.clone()
     }
 }
 
@@ -457,11 +473,16 @@ fn stopped(report: &Report) -> String {
     }
 }
 
-/// The command that this process was started with, to be typed again.
-fn command_line() -> String {
-    let arguments = std::env::args_os().skip(1);
-    let rest: Vec<_> = arguments.map(|argument| shell_word(&argument.to_string_lossy())).collect();
-    format!("nightly-import {}", rest.join(" "))
+/// The command that this process was given, with what came from the environment or the settings file, to be typed anywhere.
+fn again(arguments: &RunArgs, settings: &Settings, target: &Target) -> String {
+    let inputs = named(&arguments.inputs);
+    let given = settings.0.iter().filter(|(_, setting)| setting.from != "default");
+    crate::status::command(
+        &arguments.pipeline,
+        inputs.iter().map(|(path, _)| path.as_str()),
+        target,
+        given.map(|(name, setting)| (name.as_str(), setting.value.as_str())),
+    )
 }
 
 fn today() -> String {

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use clap::CommandFactory;
 use gegendruck::{Report, thousands};
 use gegendruck_checkpoints::{
     AttemptInfo, Ledger, LedgerError, RunInfo, RunState, Status, StatusError, StatusFile, Target,
@@ -9,7 +10,7 @@ use gegendruck_checkpoints::{
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::cli::{InspectArgs, StatusArgs, TargetArgs};
+use crate::cli::{Cli, InspectArgs, StatusArgs, TargetArgs};
 use crate::exit::{Exit, Refused, shell_word};
 use crate::progress::Progress;
 use crate::run::refused;
@@ -50,7 +51,7 @@ pub async fn find(ledger: &mut Ledger, run: Option<&str>) -> Result<RunInfo, Ref
 /// # Errors
 /// There is none, or the ledger cannot be read.
 pub async fn status(arguments: &StatusArgs) -> Result<Exit, Refused> {
-    let target = target(&arguments.target)?;
+    let target = target(&arguments.target)?.leaving_nothing();
     let mut ledger = ledger(&target).await?;
     let live = live(&target).map(|status| status.run);
     let runs = match &arguments.run {
@@ -201,29 +202,46 @@ fn whole(
     text
 }
 
-/// Flags that are about one attempt's output, not about what it does.
-const OF_ONE_ATTEMPT: [&str; 7] =
-    ["to", "quiet", "verbose", "no-progress", "report-interval", "summary", "log-format"];
+/// Flags that are about one attempt's output, not about what it does; and those that are written otherwise.
+const OF_ONE_ATTEMPT: [&str; 8] =
+    ["to", "config", "quiet", "verbose", "no-progress", "report-interval", "summary", "log-format"];
 
-/// The command that goes on with a run that is not complete, as its last attempt was started.
+/// The command that goes on with a run that is not complete, as its last attempt was started. It needs neither the environment
+/// nor the settings file of that.
 pub(crate) fn go_on(run: &RunInfo, attempts: &[AttemptInfo], target: &Target) -> String {
-    let inputs = run.inputs.iter().map(|input| shell_word(&input.path));
+    let inputs = run.inputs.iter().map(|input| input.path.as_str());
     let settings =
         attempts.last().and_then(|attempt| attempt.settings.as_object()).into_iter().flatten();
-    let flags = settings.filter_map(|(name, setting)| {
-        let value = setting["value"].as_str()?;
-        let given = setting["from"] == "flag" && !OF_ONE_ATTEMPT.contains(&name.as_str());
-        given.then(|| {
-            if value == "true" {
-                format!("--{name}")
-            } else {
-                shell_word(&format!("--{name}={value}"))
-            }
-        })
+    let given = settings.filter_map(|(name, setting)| {
+        let given = matches!(setting["from"].as_str()?, "flag" | "environment" | "file");
+        given.then_some((name.as_str(), setting["value"].as_str()?))
     });
+    command(&run.pipeline.pipeline, inputs, target, given)
+}
+
+/// A command that runs a pipeline with these settings, whatever folder or shell it is typed in.
+pub(crate) fn command<'a>(
+    pipeline: &str,
+    inputs: impl Iterator<Item = &'a str>,
+    target: &Target,
+    given: impl Iterator<Item = (&'a str, &'a str)>,
+) -> String {
+    let known = Cli::command();
+    let run = known.find_subcommand("run").expect("there is such a command");
+    let is_switch = |name: &str| {
+        let is = |flag: &&clap::Arg| flag.get_long() == Some(name);
+        run.get_arguments().find(is).is_some_and(|flag| !flag.get_action().takes_values())
+    };
+    let flags = given.filter(|(name, _)| !OF_ONE_ATTEMPT.contains(name)).filter_map(
+        |(name, value)| match (is_switch(name), value) {
+            (true, "false") => None,
+            (true, _) => Some(format!("--{name}")),
+            (false, _) => Some(shell_word(&format!("--{name}={value}"))),
+        },
+    );
     let to = format!("--to {}", shell_word(&format!("sqlite:{}", target.path().display())));
-    let words: Vec<_> = inputs.chain([to]).chain(flags).collect();
-    format!("nightly-import run {} {}", run.pipeline.pipeline, words.join(" "))
+    let words: Vec<_> = inputs.map(shell_word).chain([to]).chain(flags).collect();
+    format!("nightly-import run {pipeline} {}", words.join(" "))
 }
 
 /// The status of the run whose process is alive on this machine, if there is one.
@@ -243,7 +261,7 @@ fn age(status: &Status) -> f64 {
 /// # Errors
 /// There is no such run, or its report cannot be read.
 pub async fn inspect(arguments: &InspectArgs) -> Result<Exit, Refused> {
-    let target = target(&arguments.target)?;
+    let target = target(&arguments.target)?.leaving_nothing();
     loop {
         let live = live(&target)
             .filter(|status| arguments.run.as_ref().is_none_or(|run| *run == status.run));

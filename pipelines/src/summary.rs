@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::exit::{Exit, Refused};
 use crate::files::NewFile;
+use crate::outputs::Kind;
 
 /// Version of the documents.
 const SCHEMA: u32 = 1;
@@ -112,27 +113,30 @@ impl Summary {
         self.ended = Timestamp::now();
     }
 
-    /// Refuses a path that no summary can be written to, before there is one to write.
+    /// Refuses a path that no summary can or may be written to, before there is one to write.
     ///
     /// # Errors
-    /// It is a directory, or in none.
+    /// It is a directory, or in none, or a file that is no summary.
     pub fn can_be_at(path: &Path) -> Result<(), Refused> {
         let folder = path.parent().filter(|folder| *folder != Path::new(""));
-        let what = if path.is_dir() {
-            "is a directory; name a file in it"
+        let may_be = if path.is_dir() {
+            Err("is a directory; name a file in it".into())
         } else if folder.is_some_and(|folder| !folder.is_dir()) {
-            "the folder is not there; create it, or name another file"
+            Err("the folder is not there; create it, or name another file".into())
         } else {
-            return Ok(());
+            Kind::Summary.may_be_at(path)
         };
-        Err(Refused::usage(format!("--summary {}: {what}", path.display())))
+        may_be.map_err(|what| Refused::usage(format!("--summary {}: {what}", path.display())))
     }
 
-    /// Writes the summary to `path`; a reader never sees half of it.
+    /// Writes the summary to `path`; a reader never sees half of it. It takes the place of nothing but another summary.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// The file cannot be written, or is something else.
     pub fn write(&self, path: &Path) -> Result<(), Refused> {
+        Kind::Summary.may_be_at(path).map_err(|what| {
+            Refused::failed(format!("--summary {}: {what}: it was left as it is", path.display()))
+        })?;
         let failed = |error: std::io::Error| {
             Refused::failed(format!("{}: the summary cannot be written: {error}", path.display()))
         };

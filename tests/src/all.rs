@@ -18,6 +18,8 @@ mod kill;
 #[cfg(test)]
 mod memory;
 #[cfg(test)]
+mod outputs;
+#[cfg(test)]
 mod plan;
 #[cfg(test)]
 mod signals;

@@ -79,7 +79,9 @@ fn a_summary_is_written_when_a_run_cannot_go_on() {
     let summary = check(&folder, &["claims.csv", "--batch-size", "10"], 4);
     assert_eq!((&summary["total"]["stored"], &summary["attempts"]), (&20.into(), &1.into()));
     let command = summary["go_on"].as_str().expect("the command that goes on");
-    assert!(command.starts_with("nightly-import run claims claims.csv "), "{command}");
+    let input = folder.path("claims.csv").canonicalize().expect("the input");
+    let start = format!("nightly-import run claims {} ", input.display());
+    assert!(command.starts_with(&start), "{command}");
     as_if_killed(&folder);
     check(&folder, &["claims.csv", "--on-conflict", "skip"], 7);
     // Twice the process has died on the record that is marked.
@@ -91,6 +93,40 @@ fn a_summary_is_written_when_a_run_cannot_go_on() {
     let summary = check(&folder, &["claims.csv"], 70);
     let run = folder.query(&format!("SELECT {run}"));
     assert_eq!(summary["run"].as_str(), Some(run.trim()));
+}
+
+#[test]
+fn the_command_that_goes_on_needs_neither_environment_nor_settings_file_nor_folder() {
+    let folder = folder(claims(30, |_| None));
+    std::fs::create_dir(folder.path("other")).expect("a folder");
+    folder.write("import.toml", "label = \"true\"\nbatch-size = 10\nif-done = \"ok\"\n");
+    let variables = [
+        ("NIGHTLY_IMPORT_TO", "sqlite:claims.db"),
+        ("NIGHTLY_IMPORT_TABLE", "losses"),
+        ("NIGHTLY_IMPORT_ALLOW_EMPTY", "true"),
+        ("NIGHTLY_IMPORT_NO_MULTILINE", "false"),
+    ];
+    refuse_commits_after(&folder, 2);
+    let mut first = folder.command(&["run", "claims", "claims.csv", "--config", "import.toml"]);
+    let ran: Ran = first.envs(variables).output().expect("the program starts").into();
+    let ran = ran.exits(4);
+    let command = ran.out.lines().find_map(|line| line.strip_prefix("go on with: "));
+    let command = command.expect("the command that goes on");
+    let name = folder.query("SELECT run FROM gegendruck_runs WHERE pipeline = 'claims'");
+    folder.run(&["status", name.trim()]).exits(0).says(&format!("go on with: {command}\n"));
+    for flag in
+        ["--allow-empty", "--batch-size=10", "--if-done=ok", "--label=true", "--table=losses"]
+    {
+        assert!(command.split(' ').any(|word| word == flag), "no {flag} in {command}");
+    }
+    assert!(!command.contains("multiline") && !command.contains("--config"), "{command}");
+    as_if_killed(&folder);
+    let words: Vec<_> = command.split(' ').skip(1).collect();
+    let ran = folder.command(&words).current_dir(folder.path("other")).output();
+    Ran::from(ran.expect("the program starts")).exits(0).says("going on with run");
+    assert_eq!(folder.count("SELECT count(*) FROM losses"), 30);
+    let left = std::fs::read_dir(folder.path("other")).expect("the folder").count();
+    assert_eq!(left, 0, "nothing was begun elsewhere");
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::claims::{
-    HEADER, claims, contracts, dump, folder, killed_after_commit, rejects, row, run, start_of_row,
-    stored,
+    HEADER, as_if_killed, claims, contracts, dump, folder, killed_after_commit,
+    refuse_commits_after, rejects, row, run, start_of_row, stored,
 };
 use crate::program::{Folder, Ran, binary};
 
@@ -453,6 +453,16 @@ fn without_the_right_to_create_tables_all_must_be_there_before_the_first_record(
     folder.query("DROP TABLE gegendruck_tried; UPDATE gegendruck_target SET version = 1");
     let older = "its ledger is of an older version, and --no-create forbids to upgrade it; nightly-import ledger ddl prints";
     check(&folder, &["--no-create"], 2, older);
+    let plan = folder.run(&["plan", "claims", "claims.csv"]).exits(0).out;
+    assert!(plan.contains("\nledger  is of an older version and would be upgraded\n"), "{plan}");
+    let files = |folder: &Folder| std::fs::read_dir(folder.path("")).unwrap().count();
+    let before_looking = files(&folder);
+    for looks in
+        [&["status"][..], &["inspect"], &["rejects", "list"], &["plan", "claims", "claims.csv"]]
+    {
+        folder.run(looks);
+        assert_eq!(files(&folder), before_looking, "{looks:?} leaves nothing beside the database");
+    }
     let upgrade = ddl.split_once("of version 1 is upgraded by these instead:\n").unwrap().1;
     let upgrade = upgrade.split_inclusive("COMMIT;").next().unwrap();
     folder.query(
@@ -621,6 +631,15 @@ fn of_two_runs_at_once_the_second_says_who_has_the_target_and_the_first_is_undis
 }
 
 #[test]
+fn a_run_that_has_just_created_the_lock_is_one_that_is_starting() {
+    let folder = folder(claims(20, |_| None));
+    let lock = std::fs::File::create(folder.path("claims.db.lock")).expect("a file");
+    lock.lock().expect("it is locked");
+    let words = "another run is just starting to write this target; wait for it";
+    assert_refused(&run(&folder, &[]), 6, words);
+}
+
+#[test]
 fn the_same_content_under_another_name_is_known() {
     let folder = folder(claims(20, |_| None));
     run(&folder, &[]).exits(0);
@@ -652,6 +671,32 @@ fn a_table_that_is_gone_or_empty_does_not_balance() {
             check(&folder, &[], 8, words);
         }
     }
+}
+
+#[test]
+fn contracts_that_are_gone_do_not_balance() {
+    for (damage, words) in [
+        ("DELETE FROM contracts", "stored 10 rows in table contracts, and it is empty now"),
+        ("DROP TABLE contracts", "rows in table contracts, and there is no such table now"),
+    ] {
+        for unfinished in [false, true] {
+            let folder = folder(claims(30, |_| None));
+            if unfinished {
+                killed_after_commit(&folder, 2, &["--batch-size", "10"]);
+            } else {
+                run(&folder, &[]).exits(0);
+                folder.write("claims.csv", claims(30, |i| Some(format!("new {i}").into_bytes())));
+            }
+            folder.query(damage);
+            check(&folder, &[], 8, words);
+            assert_refused(&folder.run(&["plan", "claims", "claims.csv"]), 8, words);
+        }
+    }
+    let none = folder(claims(30, |_| None));
+    let header = contracts().lines().next().expect("a header").to_string();
+    none.write("contracts.csv", format!("{header}\n"));
+    run(&none, &[]).exits(0);
+    assert_eq!(none.count("SELECT count(*) FROM claims WHERE reasons LIKE '%no_contract%'"), 30);
 }
 
 #[test]
@@ -705,16 +750,47 @@ fn two_files_of_one_content_are_not_both_imported() {
 }
 
 #[test]
+fn an_input_of_an_unfinished_run_that_was_replaced_by_another_one_is_named() {
+    const BOTH: [&str; 5] = ["run", "claims", "t1.csv", "t2.csv", "--quiet"];
+    let t1 = claims(30, |_| None);
+    // Killed before anything of the second file is committed, and before anything is; the second as long as the first, and not.
+    for (commits, rows) in [(2, 30), (2, 40), (0, 30)] {
+        let folder = Folder::new();
+        folder.write("contracts.csv", contracts());
+        folder.write("t1.csv", &t1);
+        let second =
+            String::from_utf8(claims(rows, |_| None)).expect("text").replace("\nC0", "\nC1");
+        folder.write("t2.csv", &second);
+        refuse_commits_after(&folder, commits);
+        folder.run(&[&BOTH[..], &["--batch-size", "10"]].concat()).exits(4);
+        as_if_killed(&folder);
+        std::fs::copy(folder.path("t1.csv"), folder.path("t2.csv")).expect("a copy");
+        let before = state(&folder);
+        for more in [&[][..], &["--if-done", "ok"]] {
+            let words = "t2.csv: was replaced: it has the content of t1.csv now";
+            assert_refused(&folder.run(&[&BOTH[..], more].concat()), 7, words);
+        }
+        assert_eq!(state(&folder), before);
+        folder.write("t2.csv", &second);
+        folder.run(&BOTH).exits(0).says(", 2 attempts");
+        assert_eq!(stored(&folder), 30 + i64::try_from(rows).expect("a few"));
+    }
+}
+
+#[test]
 fn files_that_are_alike_but_for_their_last_byte_or_have_no_records_are_all_imported() {
     let folder = folder(claims(9, |i| Some(vec![b'a'; if i == 9 { 70_000 } else { 1 }])));
     let mut other = std::fs::read(folder.path("claims.csv")).expect("the input");
     let last = other.len() - 2;
     other[last] = b'b';
     folder.write("other.csv", other);
-    for name in ["none.csv", "also.csv"] {
-        folder.write(name, format!("{HEADER}\n"));
+    for (name, blank) in
+        [("none.csv", ""), ("also.csv", ""), ("blank.csv", "\n"), ("blanks.csv", "\n")]
+    {
+        folder.write(name, format!("{HEADER}\n{blank}"));
     }
-    let ran = run(&folder, &["other.csv", "none.csv", "also.csv"]).exits(1);
+    let all = ["other.csv", "none.csv", "also.csv", "blank.csv", "blanks.csv"];
+    let ran = run(&folder, &all).exits(1);
     ran.says("claim_id key_exists 9");
     assert_eq!(stored(&folder), 9, "keys are told from content");
 }
@@ -744,6 +820,14 @@ fn contracts_that_were_rejected_on_the_way_show_in_the_exit_code() {
     folder.write("contracts.csv", contracts().replacen("P0003,motor", "P0003,moped", 1));
     run(&folder, &[]).exits(1).says("contracts were rejected");
     assert_eq!(stored(&folder), 20);
+}
+
+#[test]
+fn a_table_whose_name_is_written_in_another_case_is_the_same_table() {
+    let folder = folder(claims(20, |_| None));
+    run(&folder, &["--table", "claims"]).exits(0);
+    run(&folder, &["--table", "CLAIMS"]).exits(0).says("already done");
+    assert_eq!(folder.count("SELECT count(*) FROM gegendruck_runs WHERE pipeline = 'claims'"), 1);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use tokio::sync::Mutex;
 
 use super::{Claim, ScoredClaim, score};
 use crate::contracts::Contract;
+use crate::outputs::Kind;
 
 /// Scores claims against the contracts in a target.
 ///
@@ -69,6 +70,7 @@ impl Scorer {
     fn trace(&self, claims: &[Item<Claim>]) -> Result<(), Failure> {
         let Some(path) = &self.trace else { return Ok(()) };
         let open = || {
+            Kind::Trace.may_be_at(path)?;
             OpenOptions::new()
                 .create(true)
                 .append(true)

@@ -3,16 +3,21 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use gegendruck_checkpoints::{InputError, InputFile, ResumePoint, prefix};
+use gegendruck_checkpoints::{
+    InputError, InputFile, InputInfo, Ledger, ResumePoint, RunState, Target, prefix,
+};
 use gegendruck_stages::csv::{
     CsvError, CsvInput, CsvSource, Dialect, Empty, OpenError, Opening, Start,
 };
 
-use super::with_cause;
+use super::{table, with_cause};
 use crate::cli::{IfDone, RunArgs};
+use crate::dialect::formats;
 use crate::exit::{Exit, Refused};
 use crate::imports::Import;
+use crate::validate::first_records;
 
 /// Inputs that were looked at.
 pub(crate) struct Inputs {
@@ -42,12 +47,11 @@ pub(crate) async fn look_at_inputs<I: Import>(
     .await
     .map_err(|error| csv_refused(&error))?;
     let openings = source.openings().to_vec();
-    // Two files without records have nothing in common that could be stored twice.
-    let has_records = |(path, opening): &&(PathBuf, Opening)| {
+    let may_have_records = |(path, opening): &&(PathBuf, Opening)| {
         size(path).is_some_and(|size| size > opening.start().byte)
     };
-    let with_records = openings.iter().filter(has_records).map(|(path, _)| path.clone()).collect();
-    let twins = same_content(with_records).await?;
+    let candidates = openings.iter().filter(may_have_records).map(|(path, _)| path.clone());
+    let twins = twins::<I>(candidates.collect(), arguments, dialect).await?;
     if let (Some((first, other)), IfDone::Fail) = (twins.first(), arguments.if_done) {
         return Err(Refused::new(
             Exit::Known,
@@ -67,9 +71,99 @@ pub(crate) async fn look_at_inputs<I: Import>(
     Ok(Inputs { paths, twins, header, openings })
 }
 
-/// The files that have the content of one before them: that one, and the file. Of files of one size the beginnings are
-/// compared, and only those that begin alike are read as a whole.
-async fn same_content(paths: Vec<PathBuf>) -> Result<Vec<(PathBuf, PathBuf)>, Refused> {
+/// The files that have the content of another: that one, and the file.
+///
+/// Two files without records have nothing in common that could be stored twice. An input of an unfinished run is no file's twin:
+/// the ledger knows what it was, and judges it.
+async fn twins<I: Import>(
+    paths: Vec<PathBuf>,
+    arguments: &RunArgs,
+    dialect: &Dialect,
+) -> Result<Vec<(PathBuf, PathBuf)>, Refused> {
+    let groups = same_content(paths).await?;
+    if groups.is_empty() {
+        return Ok(Vec::new());
+    }
+    let begun = begun::<I>(arguments).await;
+    let mut twins = Vec::new();
+    for group in groups {
+        if !has_records::<I>(&group[0], arguments, dialect).await? {
+            continue;
+        }
+        let (known, new): (Vec<_>, Vec<_>) = group.into_iter().partition(|path| {
+            InputFile::look(path).is_ok_and(|file| {
+                begun.iter().any(|(_, input)| file.path == Path::new(&input.path))
+            })
+        });
+        was_replaced(&known, &begun)?;
+        let mut new = new.into_iter();
+        let first = known.into_iter().next().or_else(|| new.next());
+        twins.extend(new.filter_map(|other| Some((first.clone()?, other))));
+    }
+    twins.sort_by(|(_, one), (_, other)| one.cmp(other));
+    Ok(twins)
+}
+
+/// The inputs of the unfinished runs of this import into this table, with their runs; none if the ledger cannot be asked: why
+/// not is said when it must be.
+async fn begun<I: Import>(arguments: &RunArgs) -> Vec<(String, InputInfo)> {
+    let Ok(target) = Target::parse(&arguments.target.to) else { return Vec::new() };
+    let Ok(mut ledger) = Ledger::read(&target).await else { return Vec::new() };
+    let table = table::<I>(arguments);
+    let runs = ledger.runs().await.unwrap_or_default().into_iter().filter(|run| {
+        run.pipeline.pipeline == I::NAME
+            && run.pipeline.table.eq_ignore_ascii_case(&table)
+            && run.state != RunState::Complete
+    });
+    runs.flat_map(|run| run.inputs.into_iter().map(move |input| (run.run.clone(), input))).collect()
+}
+
+/// Refuses two inputs of one unfinished run that have the same content: they had not when it began.
+fn was_replaced(known: &[PathBuf], begun: &[(String, InputInfo)]) -> Result<(), Refused> {
+    struct Input<'a> {
+        path: &'a Path,
+        run: &'a str,
+        /// Another size than the run knew, and when the file was last changed: the one that was replaced has more of both.
+        changed: (bool, i64),
+    }
+    let mut inputs: Vec<Input<'_>> = Vec::new();
+    for path in known {
+        let Ok(file) = InputFile::look(path) else { continue };
+        let of = begun.iter().filter(|(_, input)| Path::new(&input.path) == file.path);
+        inputs.extend(of.map(|(run, input)| Input {
+            path,
+            run,
+            changed: (input.size != file.size, file.ctime),
+        }));
+    }
+    inputs.sort_by_key(|input| input.changed);
+    let Some(replaced) = inputs.pop() else { return Ok(()) };
+    let Some(other) = inputs.iter().rev().find(|other| other.run == replaced.run) else {
+        return Ok(());
+    };
+    let (path, other, run) = (replaced.path.display(), other.path.display(), replaced.run);
+    let words = format!(
+        "{path}: was replaced: it has the content of {other} now, and had another when run {run} began; put the first file \
+         back, and start again"
+    );
+    Err(Refused::new(Exit::Mismatch, words))
+}
+
+/// True if there is a record in a file, and not only blank lines behind the header.
+async fn has_records<I: Import>(
+    path: &Path,
+    arguments: &RunArgs,
+    dialect: &Dialect,
+) -> Result<bool, Refused> {
+    let formats = Arc::new(formats(&arguments.values)?);
+    let inputs = from_the_beginning(&[path.to_path_buf()]);
+    let (read, _, _) = first_records::<I>(inputs, dialect, arguments, formats, 1).await?;
+    Ok(read > 0)
+}
+
+/// The files of one content, those of each in a group. Of files of one size the beginnings are compared, and only those that
+/// begin alike are read as a whole.
+async fn same_content(paths: Vec<PathBuf>) -> Result<Vec<Vec<PathBuf>>, Refused> {
     const BEGINNING: u64 = 64 * 1024;
     let comparing = tokio::task::spawn_blocking(move || {
         let mut groups = vec![paths];
@@ -86,12 +180,7 @@ async fn same_content(paths: Vec<PathBuf>) -> Result<Vec<(PathBuf, PathBuf)>, Re
             }
             groups = alike;
         }
-        let pairs = groups.into_iter().flat_map(|group| {
-            let mut group = group.into_iter();
-            let first = group.next();
-            group.filter_map(move |other| Some((first.clone()?, other)))
-        });
-        Ok(pairs.collect())
+        Ok(groups)
     });
     match comparing.await {
         Ok(compared) => compared.map_err(|error: InputError| Refused::failed(with_cause(&error))),

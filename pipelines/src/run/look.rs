@@ -16,7 +16,8 @@ use gegendruck_stages::value::Table;
 
 use super::inputs::{Inputs, from_the_beginning, look_at_inputs, sources};
 use super::reference::{
-    beside, contracts_at_hand, for_contracts, no_contracts, no_half_contracts, same_contracts,
+    beside, contracts_are_there, contracts_at_hand, for_contracts, no_contracts, no_half_contracts,
+    same_contracts,
 };
 use super::refusals::{look_up_refused, refused, sql_refused};
 use super::settings::{forbidden, identity, settings_work, table, target};
@@ -145,6 +146,7 @@ pub(crate) async fn decide<I: Import>(
     }
     if I::NEEDS_CONTRACTS && contracts_at_hand::<I>(ledger, paths).await? {
         no_half_contracts::<I>(ledger).await?;
+        contracts_are_there(ledger).await?;
     }
     Ok(decision)
 }

@@ -3,13 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use gegendruck::thousands;
-use gegendruck_checkpoints::{Accept, Ledger, Lock, RunInfo, RunState, Target};
+use gegendruck_checkpoints::{
+    Accept, Ledger, Lock, Refusal, RunInfo, RunState, Target, quoted, trouble,
+};
+use gegendruck_stages::sql::{TableState, check_table};
+use gegendruck_stages::value::Row;
 use jiff::Timestamp;
+use sqlx::Connection;
 
 use super::inputs::{look_at_inputs, named};
+use super::refusals::{look_up_refused, sql_refused};
 use super::{Job, refused, table};
 use crate::cli::RunArgs;
-use crate::contracts::Contracts;
+use crate::contracts::{Contract, Contracts};
 use crate::exit::{Exit, Refused, shell_word};
 use crate::imports::Import;
 use crate::progress::Level;
@@ -49,6 +55,40 @@ pub(super) async fn no_half_contracts<I: Import>(ledger: &mut Ledger) -> Result<
         half.run,
         go_on(half, &attempts, ledger.target())
     )))
+}
+
+/// Refuses to judge by contracts that are gone: a table that is missing or empty although complete runs have stored rows in it.
+/// Every claim would look as if it had no contract.
+pub(super) async fn contracts_are_there(ledger: &mut Ledger) -> Result<(), Refused> {
+    let table = Contract::TABLE;
+    let runs = ledger.runs().await.map_err(refused)?;
+    let stored = runs.into_iter().find(|run| {
+        run.pipeline.pipeline == Contracts::NAME
+            && run.pipeline.table.eq_ignore_ascii_case(table.name)
+            && run.state == RunState::Complete
+            && run.tally.stored > 0
+    });
+    let Some(RunInfo { run, tally, .. }) = stored else { return Ok(()) };
+    let (name, stored) = (table.name.to_string(), tally.stored);
+    let target = ledger.target();
+    if check_table(target, &table, &name).await.map_err(sql_refused)? == TableState::Missing {
+        let missing = Refusal::TableMissing { run, table: name, stored };
+        return Err(look_up_refused(missing.into()));
+    }
+    if is_empty(target, &name).await.map_err(|error| {
+        Refused::failed(format!("{}: table {name}: {}", target.path().display(), trouble(&error)))
+    })? {
+        return Err(look_up_refused(Refusal::TableEmpty { run, table: name, stored }.into()));
+    }
+    Ok(())
+}
+
+async fn is_empty(target: &Target, table: &str) -> Result<bool, sqlx::Error> {
+    let mut connection = target.connect_to_read().await?;
+    let query = format!("SELECT NOT EXISTS (SELECT 1 FROM {})", quoted(table));
+    let is_empty = sqlx::query_scalar(&query).fetch_one(&mut connection).await?;
+    connection.close().await?;
+    Ok(is_empty)
 }
 
 /// Refuses to judge the rest of a run by other contracts than its beginning, unless the operator has accepted that: then it
@@ -154,6 +194,8 @@ impl Job<'_> {
         );
         self.log.line(Level::Info, &words);
         if exit > Exit::Rejects {
+            // Not only the contracts: all that was asked for.
+            summary.go_on = summary.go_on.map(|_| self.command.clone());
             crate::print(&summary.to_string());
         }
         Ok(exit)

@@ -34,6 +34,11 @@ pub(crate) fn look_up_refused(error: LookUpError) -> Refused {
 
 pub(crate) fn lock_refused(error: &LockError) -> Refused {
     match error {
+        // Its holder has created the lock at this moment, and not said yet who it is.
+        LockError::Held { pid, .. } if pid == "unknown" => {
+            let words = "another run is just starting to write this target; wait for it";
+            Refused::new(Exit::Held, words)
+        }
         LockError::Held { .. } => Refused::new(Exit::Held, error.to_string()),
         _ => Refused::usage(with_cause(error)),
     }

@@ -1,5 +1,7 @@
 //! What the settings of a run mean, and which cannot work.
 
+use std::path::{Path, PathBuf};
+
 use gegendruck::{Grouping, Options, Plan, Planned, Records, StageKind};
 use gegendruck_checkpoints::{PipelineIdentity, Target};
 use gegendruck_stages::csv::FromFields;
@@ -10,6 +12,7 @@ use crate::cli::{OnConflict, RunArgs};
 use crate::dialect::{describe_dialect, describe_mapping, formats};
 use crate::exit::Refused;
 use crate::imports::Import;
+use crate::outputs::{Kind, is_same, refuse_clash};
 use crate::summary::Summary;
 
 /// Refuses settings that cannot work, each alone or together, and those that would do nothing.
@@ -48,6 +51,7 @@ pub(super) fn settings_work<I: Import>(arguments: &RunArgs) -> Result<Plan, Refu
             I::NAME
         )));
     }
+    trace_can_be_written(arguments)?;
     let source = plan.stages.iter().find(is(StageKind::Source)).map(|stage| stage.name.as_str());
     let buffered = arguments.buffer.iter().map(|(stage, _)| ("buffer", stage));
     let requested = arguments.request.iter().map(|(stage, _)| ("request", stage));
@@ -63,7 +67,31 @@ pub(super) fn settings_work<I: Import>(arguments: &RunArgs) -> Result<Plan, Refu
 
 /// Refuses a path for the summary before there is one to write.
 pub(crate) fn summary_can_be_written(arguments: &RunArgs) -> Result<(), Refused> {
-    arguments.output.summary.as_deref().map_or(Ok(()), Summary::can_be_at)
+    let Some(path) = arguments.output.summary.as_deref() else { return Ok(()) };
+    is_no_other_file("--summary", path, arguments)?;
+    if let Some(trace) = arguments.trace_calls.as_deref().filter(|trace| is_same(path, trace)) {
+        let (path, trace) = (path.display(), trace.display());
+        let words = format!("--summary {path} and --trace-calls {trace} name one file; name two");
+        return Err(Refused::usage(words));
+    }
+    Summary::can_be_at(path)
+}
+
+/// Refuses a path for the trace that is something else.
+fn trace_can_be_written(arguments: &RunArgs) -> Result<(), Refused> {
+    const FLAG: &str = "--trace-calls";
+    let Some(path) = arguments.trace_calls.as_deref() else { return Ok(()) };
+    is_no_other_file(FLAG, path, arguments)?;
+    let refused = |what| Refused::usage(format!("{FLAG} {}: {what}", path.display()));
+    Kind::Trace.may_be_at(path).map_err(refused)
+}
+
+/// Refuses to write to what a run with these arguments reads, or to its target.
+fn is_no_other_file(flag: &str, path: &Path, arguments: &RunArgs) -> Result<(), Refused> {
+    // A target that is none is refused by itself.
+    let target = Target::parse(&arguments.target.to).ok();
+    let inputs = arguments.inputs.iter().map(PathBuf::as_path);
+    refuse_clash(flag, path, inputs, target.as_ref())
 }
 
 pub(super) fn max_errors(arguments: &RunArgs) -> Result<MaxErrors, Refused> {

@@ -173,8 +173,9 @@ impl<'a> Watch<'a> {
 /// Time without a commit after which the attempt says itself that it is alive.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
-/// Says in the ledger that the attempt is alive while no commit does. Ends when the run was taken over, and says so. A ledger that cannot be
-/// written is no reason to end a run: its next commit finds that out.
+/// Says in the ledger that the attempt is alive while no commit does. Ends when the run was taken over, and says so. A ledger that
+/// cannot be written is no reason to end a run: its next commit finds that out. A database that has gone is not created anew: SQLite
+/// goes on writing the one that it has open, wherever that is, and an operator is told once.
 ///
 /// # Cancel safety
 /// A dropped future leaves nothing open.
@@ -186,8 +187,16 @@ async fn heartbeats(
 ) -> LedgerError {
     let mut ledger = None;
     let mut before = commits();
+    let mut gone = false;
     loop {
         tokio::time::sleep(HEARTBEAT).await;
+        let was_gone = std::mem::replace(&mut gone, !target.exists());
+        if gone && !was_gone {
+            tell_gone(target, log);
+        }
+        if gone {
+            continue;
+        }
         let now = commits();
         if std::mem::replace(&mut before, now) != now {
             continue;
@@ -195,7 +204,7 @@ async fn heartbeats(
         let beat = async {
             let mut open = match ledger.take() {
                 Some(open) => open,
-                None => Ledger::open(target, "").await?,
+                None => Ledger::open_existing(target).await?,
             };
             open.heartbeat(ticket).await?;
             Ok::<_, LedgerError>(open)
@@ -203,6 +212,8 @@ async fn heartbeats(
         match beat.await {
             Ok(open) => ledger = Some(open),
             Err(taken_over @ LedgerError::Fenced { .. }) => return taken_over,
+            // It has gone since it was looked for: the next beat finds that out.
+            Err(LedgerError::Missing { .. }) => {}
             // The run's own transaction may be a long one.
             Err(LedgerError::Database { trouble: Trouble::Busy, .. }) => {}
             Err(error) => {
@@ -212,6 +223,16 @@ async fn heartbeats(
         }
     }
 }
+
+/// Heard with `--quiet` too: whoever has moved the database must put it back.
+fn tell_gone(target: &Target, log: &Log) {
+    let path = target.path().display();
+    let words = "is no longer there, although this run writes it: it was moved or removed";
+    let remedy = "stop the run, put the database back with its -wal file, and start again";
+    log.line_of_kind(Level::Error, TARGET_GONE, &format!("{path}: {words}; {remedy}"));
+}
+
+const TARGET_GONE: &str = "target gone";
 
 pub(super) fn tell(log: &Log, event: &Event) {
     match event {
@@ -309,6 +330,17 @@ mod tests {
             taken_over = heart => panic!("{taken_over}"),
             () = beats => {}
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_target_that_has_gone_is_told_once_and_is_not_created_anew() {
+        let begun = Begun::new().await;
+        std::fs::remove_file(begun.target.path()).expect("the database is there");
+        let heart = heartbeats(&begun.target, &begun.ticket, || 7, &begun.log);
+        let beats = tokio::time::timeout(20 * HEARTBEAT, heart).await;
+        assert!(beats.is_err(), "it goes on");
+        assert!(!begun.target.exists());
+        assert_eq!(begun.log.count_of(TARGET_GONE), 1);
     }
 
     #[tokio::test(start_paused = true)]
