@@ -28,7 +28,7 @@ use gegendruck_checkpoints::{
     Attempt, Decision, Done, Ledger, Lock, Process, ResumePoint, RunInfo, RunSpec, RunState,
     Target, Ticket,
 };
-use gegendruck_stages::csv::{CsvSource, Dialect};
+use gegendruck_stages::csv::Dialect;
 use gegendruck_stages::sql::{Create, SqlSink};
 use jiff::Timestamp;
 
@@ -42,6 +42,7 @@ use crate::progress::{Level, Log};
 use crate::signals::Signals;
 use crate::summary::{RejectCount, Summary, counted};
 
+pub(crate) use inputs::open_source;
 pub use inputs::{csv_refused, empty, from_the_beginning, regular_files, sources};
 pub use refusals::{refused, with_cause};
 pub use settings::{identity, options, table, target};
@@ -326,15 +327,8 @@ impl Job<'_> {
     ) -> Result<Exit, Refused> {
         let before = ledger.run(ticket.run()).await.map_err(refused)?;
         let sink = self.sink::<I>(ticket).await?;
-        let ignored = &self.arguments.dialect.ignore_columns;
-        let source = CsvSource::<I::Raw>::open(
-            sources(inputs),
-            &self.dialect,
-            ignored,
-            empty(self.arguments),
-        )
-        .await
-        .map_err(|error| csv_refused(&error))?;
+        let (flags, empty) = (&self.arguments.dialect, empty(self.arguments));
+        let source = open_source::<I>(sources(inputs), &self.dialect, flags, empty).await?;
         let mut options = Options { tried, ..options::<I>(self.arguments) };
         let log = self.log.clone();
         options.on_event = Arc::new(move |event| tell(&log, &event));

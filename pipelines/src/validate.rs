@@ -9,7 +9,7 @@ use gegendruck::{
     Committed, End, Group, Options, Pipeline, Position, Reason, Records, Room, Sink, SinkContext,
     SinkError, Source, SourceError, Tally, thousands,
 };
-use gegendruck_stages::csv::{CsvInput, CsvSource, Dialect, Empty};
+use gegendruck_stages::csv::{CsvInput, Dialect, Empty};
 use gegendruck_stages::value::Formats;
 use serde_json::json;
 
@@ -17,7 +17,7 @@ use crate::cli::{RunArgs, ValidateArgs};
 use crate::dialect::{dialect, formats};
 use crate::exit::{Exit, Refused};
 use crate::imports::Import;
-use crate::run::{csv_refused, empty, from_the_beginning, regular_files};
+use crate::run::{empty, from_the_beginning, open_source, regular_files};
 
 /// Positions that are shown of each kind.
 const EXAMPLES: usize = 3;
@@ -108,14 +108,7 @@ pub async fn validate<I: Import>(arguments: &ValidateArgs) -> Result<Exit, Refus
     let formats = Arc::new(formats(&arguments.values)?);
     let paths = regular_files(&arguments.inputs)?;
     let inputs = from_the_beginning(&paths);
-    let source = CsvSource::<I::Raw>::open(
-        inputs,
-        &dialect,
-        &arguments.dialect.ignore_columns,
-        Empty::Allowed,
-    )
-    .await
-    .map_err(|error| csv_refused(&error))?;
+    let source = open_source::<I>(inputs, &dialect, &arguments.dialect, Empty::Allowed).await?;
     let counted = count::<I>(source, formats).await?;
     let file = |at: &Position| paths[at.input as usize].display().to_string();
     if arguments.json {
@@ -170,14 +163,7 @@ pub async fn first_records<I: Import>(
     formats: Arc<Formats>,
     most: u64,
 ) -> Result<(u64, u64, Option<String>), Refused> {
-    let source = CsvSource::<I::Raw>::open(
-        inputs,
-        dialect,
-        &arguments.dialect.ignore_columns,
-        empty(arguments),
-    )
-    .await
-    .map_err(|error| csv_refused(&error))?;
+    let source = open_source::<I>(inputs, dialect, &arguments.dialect, empty(arguments)).await?;
     let counted = count::<I>(First { source, left: most }, formats).await?;
     Ok((
         counted.records,

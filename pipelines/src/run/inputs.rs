@@ -13,7 +13,7 @@ use gegendruck_stages::csv::{
 };
 
 use super::{table, with_cause};
-use crate::cli::{IfDone, RunArgs};
+use crate::cli::{DialectArgs, IfDone, RunArgs};
 use crate::dialect::formats;
 use crate::exit::{Exit, Refused};
 use crate::imports::Import;
@@ -38,14 +38,7 @@ pub(crate) async fn look_at_inputs<I: Import>(
 ) -> Result<Inputs, Refused> {
     let paths = regular_files(&arguments.inputs)?;
     let sources = from_the_beginning(&paths);
-    let source = CsvSource::<I::Raw>::open(
-        sources,
-        dialect,
-        &arguments.dialect.ignore_columns,
-        empty(arguments),
-    )
-    .await
-    .map_err(|error| csv_refused(&error))?;
+    let source = open_source::<I>(sources, dialect, &arguments.dialect, empty(arguments)).await?;
     let openings = source.openings().to_vec();
     let may_have_records = |(path, opening): &&(PathBuf, Opening)| {
         size(path).is_some_and(|size| size > opening.start().byte)
@@ -69,6 +62,17 @@ pub(crate) async fn look_at_inputs<I: Import>(
     let header = first.filter(|first| headers.all(|line| line == *first));
     let header = header.map(|line| String::from_utf8_lossy(line).into_owned());
     Ok(Inputs { paths, twins, header, openings })
+}
+
+/// Opens files for an import, and refuses those that it cannot read or whose columns do not fit.
+pub(crate) async fn open_source<I: Import>(
+    inputs: Vec<CsvInput>,
+    dialect: &Dialect,
+    arguments: &DialectArgs,
+    empty: Empty,
+) -> Result<CsvSource<I::Raw>, Refused> {
+    let source = CsvSource::open(inputs, dialect, &arguments.ignore_columns, empty).await;
+    source.map_err(|error| csv_refused(&error))
 }
 
 /// The files that have the content of another: that one, and the file.
@@ -108,7 +112,8 @@ async fn twins<I: Import>(
 /// not is said when it must be.
 async fn begun<I: Import>(arguments: &RunArgs) -> Vec<(String, InputInfo)> {
     let Ok(target) = Target::parse(&arguments.target.to) else { return Vec::new() };
-    let Ok(mut ledger) = Ledger::read(&target).await else { return Vec::new() };
+    let looked = Ledger::read(&target.leaving_nothing()).await;
+    let Ok(mut ledger) = looked else { return Vec::new() };
     let table = table::<I>(arguments);
     let runs = ledger.runs().await.unwrap_or_default().into_iter().filter(|run| {
         run.pipeline.pipeline == I::NAME
