@@ -120,12 +120,20 @@ impl Filtered {
     }
 }
 
-/// A contiguous run of records, handed over in one piece.
+/// A contiguous run of records, handed over in one piece: a hand-over moves one word.
 #[derive(Debug)]
-pub struct Batch<T> {
-    /// In one piece on the heap, so that a hand-over moves a few words and a stage that changes the values leaves it alone.
-    head: Box<Head>,
+pub struct Batch<T>(Box<Whole<T>>);
+
+#[derive(Debug)]
+struct Whole<T> {
+    head: Head,
     items: VecDeque<Item<T>>,
+}
+
+impl<T> Whole<T> {
+    fn batch(head: Head, items: VecDeque<Item<T>>) -> Batch<T> {
+        Batch(Box::new(Whole { head, items }))
+    }
 }
 
 /// All of a batch but its values.
@@ -202,7 +210,7 @@ impl<T> SourceBatch<T> {
             read_at,
             claim: Claimed::default(),
         };
-        Batch { head: Box::new(head), items: self.items.into() }
+        Whole::batch(head, self.items.into())
     }
 }
 
@@ -218,98 +226,101 @@ pub(crate) struct Parts<T> {
 impl<T> Batch<T> {
     /// What it counts on the axis of demand: records and bytes of its span.
     pub fn amount(&self) -> Amount {
-        Amount { records: self.head.span.records(), bytes: self.head.span.bytes() }
+        Amount { records: self.0.head.span.records(), bytes: self.0.head.span.bytes() }
     }
 
     /// Its place on the axis of the run: how many records were handed out before its first one.
     pub fn first(&self) -> u64 {
-        self.head.first
+        self.0.head.first
     }
 
     /// Where its records lie.
     pub fn span(&self) -> Span {
-        self.head.span
+        self.0.head.span
     }
 
     /// The values that go on.
     pub fn items(&self) -> impl ExactSizeIterator<Item = &Item<T>> {
-        self.items.iter()
+        self.0.items.iter()
     }
 
     /// How many values go on.
     pub fn len(&self) -> usize {
-        self.items.len()
+        self.0.items.len()
     }
 
     /// True if no value goes on.
     pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
+        self.0.items.is_empty()
     }
 
     /// The values that go on, in one piece.
     pub(crate) fn slice(&mut self) -> &[Item<T>] {
-        self.items.make_contiguous()
+        self.0.items.make_contiguous()
     }
 
     /// The records that were rejected so far.
     pub fn rejects(&self) -> &[Reject] {
-        &self.head.rejects
+        &self.0.head.rejects
     }
 
     /// The records dropped on purpose so far.
     pub fn filtered(&self) -> &Filtered {
-        &self.head.filtered
+        &self.0.head.filtered
     }
 
     /// When its first record was read.
     pub fn read_at(&self) -> Moment {
-        self.head.read_at
+        self.0.head.read_at
     }
 
     pub(crate) fn checkpoint(&self) -> Option<&Checkpoint> {
-        self.head.checkpoint.as_ref()
+        self.0.head.checkpoint.as_ref()
     }
 
     /// Its place in an order: the hand-over that it begins in, or its claim, and how far it lies in.
     pub(crate) fn place(&self, order: Order) -> Place {
         match order {
-            Order::Source => (self.head.from, self.head.first),
-            Order::Claims => (self.head.claim.number, self.head.first - self.head.claim.first),
+            Order::Source => (self.0.head.from, self.0.head.first),
+            Order::Claims => {
+                (self.0.head.claim.number, self.0.head.first - self.0.head.claim.first)
+            }
         }
     }
 
     /// The place of the batch that follows this one.
     pub(crate) fn next_place(&self, order: Order) -> Place {
-        let records = self.head.span.records();
+        let records = self.0.head.span.records();
         match order {
             Order::Source => (
-                self.head.serial + u64::from(self.head.checkpoint.is_some()),
-                self.head.first + records,
+                self.0.head.serial + u64::from(self.0.head.checkpoint.is_some()),
+                self.0.head.first + records,
             ),
-            Order::Claims => match self.head.first - self.head.claim.first + records {
-                end if end == self.head.claim.records => (self.head.claim.number + 1, 0),
-                end => (self.head.claim.number, end),
+            Order::Claims => match self.0.head.first - self.0.head.claim.first + records {
+                end if end == self.0.head.claim.records => (self.0.head.claim.number + 1, 0),
+                end => (self.0.head.claim.number, end),
             },
         }
     }
 
     /// It was taken from its link by this claim.
     pub(crate) fn claimed(&mut self, number: u64) {
-        self.head.claim =
-            Claimed { number, first: self.head.first, records: self.head.span.records() };
+        self.0.head.claim =
+            Claimed { number, first: self.0.head.first, records: self.0.head.span.records() };
     }
 
     #[cfg(test)]
     pub(crate) fn serial(&self) -> u64 {
-        self.head.serial
+        self.0.head.serial
     }
 
     /// The untouched source bytes of one of its records.
     pub fn source_bytes(&self, at: Position, len: u32) -> &[u8] {
-        self.head
+        self.0
+            .head
             .block
             .iter()
-            .chain(&self.head.more_blocks)
+            .chain(&self.0.head.more_blocks)
             .find_map(|block| block.get(at.byte, len as usize))
             .unwrap_or_default()
     }
@@ -324,7 +335,7 @@ impl<T> Batch<T> {
         tries: Tries,
     ) {
         let bytes = self.source_bytes(at, len).into();
-        self.head.rejects.push(Reject {
+        self.0.head.rejects.push(Reject {
             at,
             len: u64::from(len),
             bytes,
@@ -337,50 +348,51 @@ impl<T> Batch<T> {
     }
 
     pub(crate) fn filter(&mut self, reason: &'static str) {
-        self.head.filtered.add(reason, 1);
+        self.0.head.filtered.add(reason, 1);
     }
 
     /// Takes the items out, to put what became of them into the batch that goes on.
     pub(crate) fn take_items<U>(self) -> (VecDeque<Item<T>>, Batch<U>) {
-        (self.items, Batch { head: self.head, items: VecDeque::new() })
+        let Whole { head, items } = *self.0;
+        (items, Whole::batch(head, VecDeque::new()))
     }
 
     pub(crate) fn put_items(&mut self, items: Vec<Item<T>>) {
-        self.items = items.into();
+        self.0.items = items.into();
     }
 
     pub(crate) fn into_parts(self) -> Parts<T> {
-        let Head { rejects, filtered, block, more_blocks, .. } = *self.head;
+        let Head { rejects, filtered, block, more_blocks, .. } = self.0.head;
         let blocks = block.into_iter().chain(more_blocks).collect();
-        Parts { items: self.items, rejects, filtered, blocks }
+        Parts { items: self.0.items, rejects, filtered, blocks }
     }
 
     /// Cuts off the first `count` items, and leaves the part that begins with the record of the next one.
     ///
     /// The counts of filtered records stay with the first part as a whole; parts of one hand-over are committed together.
     pub(crate) fn split_head(&mut self, count: usize) -> Batch<T> {
-        let at = self.items[count].at;
-        let (before, after) = std::mem::take(&mut self.head.rejects)
+        let at = self.0.items[count].at;
+        let (before, after) = std::mem::take(&mut self.0.head.rejects)
             .into_iter()
             .partition(|r| r.at.record < at.record);
         let head = Head {
-            first: self.head.first,
-            from: self.head.from,
-            serial: self.head.serial,
-            span: Span { start: self.head.span.start, end: at },
+            first: self.0.head.first,
+            from: self.0.head.from,
+            serial: self.0.head.serial,
+            span: Span { start: self.0.head.span.start, end: at },
             rejects: before,
-            filtered: std::mem::take(&mut self.head.filtered),
-            block: self.head.block.clone(),
-            more_blocks: self.head.more_blocks.clone(),
+            filtered: std::mem::take(&mut self.0.head.filtered),
+            block: self.0.head.block.clone(),
+            more_blocks: self.0.head.more_blocks.clone(),
             checkpoint: None,
-            read_at: self.head.read_at,
-            claim: self.head.claim,
+            read_at: self.0.head.read_at,
+            claim: self.0.head.claim,
         };
-        let head = Batch { head: Box::new(head), items: self.items.drain(..count).collect() };
-        self.head.rejects = after;
-        self.head.from = self.head.serial;
-        self.head.first += at.record - self.head.span.start.record;
-        self.head.span.start = at;
+        let head = Whole::batch(head, self.0.items.drain(..count).collect());
+        self.0.head.rejects = after;
+        self.0.head.from = self.0.head.serial;
+        self.0.head.first += at.record - self.0.head.span.start.record;
+        self.0.head.span.start = at;
         head
     }
 
@@ -388,7 +400,7 @@ impl<T> Batch<T> {
     pub(crate) fn items_in(&self, records: usize) -> usize {
         let mut seen = 0;
         let mut last = None;
-        for (index, item) in self.items.iter().enumerate() {
+        for (index, item) in self.0.items.iter().enumerate() {
             if last != Some(item.at.record) {
                 if seen == records {
                     return index;
@@ -397,20 +409,20 @@ impl<T> Batch<T> {
                 last = Some(item.at.record);
             }
         }
-        self.items.len()
+        self.0.items.len()
     }
 
     /// The number of items of the record that follows the first `index` items; 0 if there is none.
     pub(crate) fn items_after(&self, index: usize) -> usize {
-        let Some(next) = self.items.get(index) else { return 0 };
-        self.items.iter().skip(index).take_while(|item| item.at.record == next.at.record).count()
+        let Some(next) = self.0.items.get(index) else { return 0 };
+        self.0.items.iter().skip(index).take_while(|item| item.at.record == next.at.record).count()
     }
 
     /// How many of its records have values that go on.
     pub(crate) fn records_with_items(&self) -> u64 {
         let mut last = None;
         let mut records = 0;
-        for item in &self.items {
+        for item in &self.0.items {
             records += u64::from(last != Some(item.at.record));
             last = Some(item.at.record);
         }
@@ -419,60 +431,61 @@ impl<T> Batch<T> {
 
     /// Takes all of it, and leaves an empty batch behind.
     pub(crate) fn take(&mut self) -> Batch<T> {
-        let end = Span { start: self.head.span.end, end: self.head.span.end };
+        let end = Span { start: self.0.head.span.end, end: self.0.head.span.end };
         let empty = Head {
-            first: self.head.first + self.head.span.records(),
-            from: self.head.serial,
-            serial: self.head.serial,
+            first: self.0.head.first + self.0.head.span.records(),
+            from: self.0.head.serial,
+            serial: self.0.head.serial,
             span: end,
             rejects: Vec::new(),
             filtered: Filtered::default(),
             block: None,
             more_blocks: Vec::new(),
             checkpoint: None,
-            read_at: self.head.read_at,
-            claim: self.head.claim,
+            read_at: self.0.head.read_at,
+            claim: self.0.head.claim,
         };
-        let empty = Batch { head: Box::new(empty), items: VecDeque::new() };
+        let empty = Whole::batch(empty, VecDeque::new());
         std::mem::replace(self, empty)
     }
 
     /// Makes a parked record independent of the block it was read in: its source bytes are copied out.
     pub(crate) fn detach(&mut self) {
-        let (Some(first), Some(last)) = (self.items.front(), self.items.back()) else { return };
+        let (Some(first), Some(last)) = (self.0.items.front(), self.0.items.back()) else { return };
         let (base, end) = (first.at.byte, last.at.byte + u64::from(last.len));
-        let blocks = self.head.block.iter().chain(&self.head.more_blocks);
+        let blocks = self.0.head.block.iter().chain(&self.0.head.more_blocks);
         let bytes = blocks.filter_map(|block| block.get(base, (end - base) as usize)).next();
         if let Some(bytes) = bytes.map(Arc::from) {
-            self.head.block = Some(Block::new(base, bytes));
-            self.head.more_blocks = Vec::new();
+            self.0.head.block = Some(Block::new(base, bytes));
+            self.0.head.more_blocks = Vec::new();
         }
     }
 
     /// True if `next` continues this batch, so that the two can be joined. An end of a hand-over is never lost by it: a checkpoint
     /// is given up only for a later one.
     pub(crate) fn continues_with(&self, next: &Batch<T>) -> bool {
-        let same_input = self.head.span.end.input == next.head.span.start.input;
+        let same_input = self.0.head.span.end.input == next.0.head.span.start.input;
         let later = self
+            .0
             .head
             .checkpoint
-            .is_none_or(|checkpoint| !checkpoint.complete && next.head.checkpoint.is_some());
+            .is_none_or(|checkpoint| !checkpoint.complete && next.0.head.checkpoint.is_some());
         same_input
             && later
             && self.next_place(Order::Source) == next.place(Order::Source)
-            && self.head.span.end == next.head.span.start
+            && self.0.head.span.end == next.0.head.span.start
     }
 
     /// Joins what follows directly. The checkpoint between the two is given up: the later one covers it.
     pub(crate) fn join(&mut self, mut next: Batch<T>) {
-        self.head.serial = next.head.serial;
-        self.head.span.end = next.head.span.end;
-        self.head.read_at = self.head.read_at.min(next.head.read_at);
-        self.items.append(&mut next.items);
-        self.head.rejects.append(&mut next.head.rejects);
-        let Head { block, more_blocks, checkpoint, filtered, .. } = *next.head;
-        self.head.more_blocks.extend(block.into_iter().chain(more_blocks));
-        self.head.filtered.merge(filtered);
-        self.head.checkpoint = checkpoint;
+        self.0.head.serial = next.0.head.serial;
+        self.0.head.span.end = next.0.head.span.end;
+        self.0.head.read_at = self.0.head.read_at.min(next.0.head.read_at);
+        self.0.items.append(&mut next.0.items);
+        self.0.head.rejects.append(&mut next.0.head.rejects);
+        let Head { block, more_blocks, checkpoint, filtered, .. } = next.0.head;
+        self.0.head.more_blocks.extend(block.into_iter().chain(more_blocks));
+        self.0.head.filtered.merge(filtered);
+        self.0.head.checkpoint = checkpoint;
     }
 }

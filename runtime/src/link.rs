@@ -38,7 +38,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::clock::Moment;
 use crate::meter::{Meter, Now, State};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Amount, Batch, Bytes, Records};
 
 /// No limit from further down: the last link's ceiling.
@@ -93,6 +93,17 @@ struct Waiting {
     id: u64,
     waker: Waker,
     meter: Option<Arc<Meter>>,
+    /// What the meter was told.
+    state: State,
+}
+
+/// What has changed, and is to be passed on to the stage before once the link is unlocked.
+#[derive(Clone, Copy)]
+struct News {
+    /// The limit.
+    raised: bool,
+    /// All that was handed out has left the chain at its end.
+    drained: bool,
 }
 
 /// What a link holds at one moment.
@@ -222,19 +233,19 @@ impl<T> Link<T> {
     /// Records that were sent have their verdict or were handed on: their places are free again.
     pub(crate) fn settle(&self, amount: Amount) {
         let mut inner = self.inner.lock();
-        let (raised, drained) = inner.settle(amount);
-        self.pass_on(inner, raised, drained, &Now::default());
+        let news = inner.settle(amount);
+        self.pass_on(inner, news, &Now::default());
     }
 
     /// [`Link::settle`], and the next records for the same worker if there are any: under one lock, so that a worker goes from
     /// one batch to the next without a wait. Otherwise the state of a worker that waits for them.
     pub(crate) fn settle_and_claim(&self, amount: Amount, most: Share) -> Result<Batch<T>, State> {
         let mut inner = self.inner.lock();
-        let (raised, drained) = inner.settle(amount);
+        let news = inner.settle(amount);
         let batch = inner.take(most);
         let claimed = batch.ok_or_else(|| inner.waiting_state());
         let next = inner.take_waiting();
-        self.pass_on(inner, raised, drained, &Now::default());
+        self.pass_on(inner, news, &Now::default());
         wake(next);
         claimed
     }
@@ -244,34 +255,25 @@ impl<T> Link<T> {
         let mut inner = self.inner.lock();
         inner.window = window;
         let raised = inner.raise();
-        self.pass_on(inner, raised, None, &Now::default());
+        self.pass_on(inner, News { raised, drained: false }, &Now::default());
     }
 
-    fn pass_on(
-        &self,
-        mut inner: crate::sync::MutexGuard<'_, Inner<T>>,
-        raised: Option<Amount>,
-        drained: Option<Amount>,
-        now: &Now,
-    ) {
-        if let Some(settled) = drained {
-            inner.drained = inner.drained.max(settled);
-        }
+    fn pass_on(&self, mut inner: MutexGuard<'_, Inner<T>>, news: News, now: &Now) {
+        let (limit, drained) = (inner.limit, inner.drained);
+        let any = news.raised || news.drained;
         // The source may have seen the chain drained before the last place behind its own link was free.
-        let changed = raised.is_some() || drained.is_some();
-        let source =
-            if changed || inner.settled == inner.sent { inner.source.take() } else { None };
+        let source = if any || inner.settled == inner.sent { inner.source.take() } else { None };
         drop(inner);
         wake(source);
-        if !changed {
+        if !any {
             return;
         }
         if let Some(upstream) = self.upstream.get() {
-            if let Some(limit) = raised {
+            if news.raised {
                 upstream.raise_ceiling(limit, now);
             }
-            if let Some(settled) = drained {
-                upstream.drained(settled);
+            if news.drained {
+                upstream.drained(drained);
             }
         }
     }
@@ -323,12 +325,13 @@ impl<T: Send> Upstream for Link<T> {
         inner.ceiling = inner.ceiling.max(ceiling);
         let raised = inner.raise();
         inner.judge_waiting(now);
-        self.pass_on(inner, raised, None, now);
+        self.pass_on(inner, News { raised, drained: false }, now);
     }
 
     fn drained(&self, settled: Amount) {
-        let inner = self.inner.lock();
-        self.pass_on(inner, None, Some(settled), &Now::default());
+        let mut inner = self.inner.lock();
+        inner.drained = inner.drained.max(settled);
+        self.pass_on(inner, News { raised: false, drained: true }, &Now::default());
     }
 }
 
@@ -345,8 +348,8 @@ impl<T> Inner<T> {
         nothing_in_flight.then_some(Room { records: Records(1), bytes: need })
     }
 
-    /// Frees the places, and says what is to be passed on: a raised limit, and that the chain is drained.
-    fn settle(&mut self, amount: Amount) -> (Option<Amount>, Option<Amount>) {
+    /// Frees the places, and says what is to be passed on.
+    fn settle(&mut self, amount: Amount) -> News {
         self.settled += amount;
         debug_assert!(
             self.settled.fits(self.sent),
@@ -354,12 +357,15 @@ impl<T> Inner<T> {
             self.settled,
             self.sent
         );
-        let raised = self.raise();
-        let drained = (self.last && self.settled == self.sent).then_some(self.settled);
-        (raised, drained)
+        let drained = self.last && self.settled == self.sent;
+        if drained {
+            self.drained = self.settled;
+        }
+        News { raised: self.raise(), drained }
     }
 
-    fn raise(&mut self) -> Option<Amount> {
+    /// Raises the limit if it is time to: see the top of the file.
+    fn raise(&mut self) -> bool {
         let request = self.window.request;
         // Whole requests: odd bits that are asked for would be read in odd bits (the silly window of RFC 813).
         let records = self.settled.records / request.records * request.records;
@@ -371,11 +377,11 @@ impl<T> Inner<T> {
             || (gain.bytes > 0 && may.bytes == self.ceiling.bytes);
         let used = self.limit.records <= self.sent.records || self.limit.bytes <= self.sent.bytes;
         let all_used = used && self.settled == self.sent;
-        if gain == Amount::ZERO || !(worth_it || passed_on || all_used) {
-            return None;
+        let raised = gain != Amount::ZERO && (worth_it || passed_on || all_used);
+        if raised {
+            self.limit = may;
         }
-        self.limit = may;
-        Some(may)
+        raised
     }
 
     /// True if `limit` leaves no room for another record of the usual size.
@@ -390,13 +396,16 @@ impl<T> Inner<T> {
         if self.is_used_up(self.ceiling) { State::Backpressured } else { State::NoInput }
     }
 
-    fn judge_waiting(&self, now: &Now) {
+    fn judge_waiting(&mut self, now: &Now) {
         if self.waiting.is_empty() {
             return;
         }
         let state = self.waiting_state();
-        for meter in self.waiting.iter().filter_map(|worker| worker.meter.as_ref()) {
-            meter.enter_at(state, now);
+        for worker in self.waiting.iter_mut().filter(|worker| worker.state != state) {
+            worker.state = state;
+            if let Some(meter) = &worker.meter {
+                meter.enter_at(state, now);
+            }
         }
     }
 
@@ -492,11 +501,11 @@ impl<T> Future for Claim<'_, T> {
         match inner.waiting.iter_mut().find(|worker| worker.id == id) {
             Some(worker) => worker.waker.clone_from(cx.waker()),
             None => {
-                let meter = this.meter.cloned();
+                let (meter, state) = (this.meter.cloned(), inner.waiting_state());
                 if let Some(meter) = &meter {
-                    meter.enter(inner.waiting_state());
+                    meter.enter(state);
                 }
-                inner.waiting.push_back(Waiting { id, waker: cx.waker().clone(), meter });
+                inner.waiting.push_back(Waiting { id, waker: cx.waker().clone(), meter, state });
             }
         }
         Poll::Pending
