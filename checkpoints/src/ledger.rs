@@ -30,6 +30,8 @@ pub struct Ledger {
     created: bool,
     /// Of its tables.
     version: i64,
+    /// It was looked at as a whole, and nothing was found that cannot be true.
+    pub(crate) checked: bool,
 }
 
 impl Ledger {
@@ -51,12 +53,7 @@ impl Ledger {
         }
         let created =
             target.create_if_missing().map_err(|error| LedgerError::Target(Box::new(error)))?;
-        let mut ledger = Ledger {
-            target: target.clone(),
-            connection: None,
-            created: created || empty,
-            version: VERSION,
-        };
+        let mut ledger = Ledger { created: created || empty, ..Ledger::closed(target) };
         ledger.version = match ledger.version().await? {
             Some(version) => version,
             None => {
@@ -89,13 +86,13 @@ impl Ledger {
         if !target.exists() {
             return Err(missing());
         }
-        let mut ledger =
-            Ledger { target: target.clone(), connection: None, created: false, version: VERSION };
+        let mut ledger = Ledger::closed(target);
         let version = ledger.version().await?.ok_or_else(missing)?;
         Ok(Ledger { version, ..ledger })
     }
 
-    /// Opens the ledger of `target`, which may be an older one, for reading only; creates and checks nothing.
+    /// Opens the ledger of `target`, which may be an older one, for reading only; creates nothing, and checks it only when it is to
+    /// decide something.
     ///
     /// # Errors
     /// There is no database or no ledger, or it cannot be read.
@@ -130,9 +127,18 @@ impl Ledger {
         Ledger::to_read(target).await?.has_tables().await.map(|has| !has)
     }
 
+    fn closed(target: &Target) -> Ledger {
+        Ledger {
+            target: target.clone(),
+            connection: None,
+            created: false,
+            version: VERSION,
+            checked: false,
+        }
+    }
+
     async fn to_read(target: &Target) -> Result<Ledger, LedgerError> {
-        let closed =
-            Ledger { target: target.clone(), connection: None, created: false, version: VERSION };
+        let closed = Ledger::closed(target);
         let connection =
             target.connect_to_read().await.map_err(closed.failed("opening the database"))?;
         Ok(Ledger { connection: Some(connection), ..closed })

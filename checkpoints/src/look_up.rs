@@ -85,7 +85,7 @@ impl Ledger {
     /// Decides what to do with the inputs at `paths`, which are to be imported by `pipeline`.
     ///
     /// # Errors
-    /// The import is refused, or cannot be decided. Nothing was changed.
+    /// The import is refused, or cannot be decided: among others, for a damaged ledger. Nothing was changed.
     ///
     /// # Cancel safety
     /// Only reads.
@@ -95,6 +95,7 @@ impl Ledger {
         paths: &[PathBuf],
         accept: Accept,
     ) -> Result<Decision, LookUpError> {
+        self.check().await?;
         let past = self.past(&pipeline.pipeline).await?;
         let mut found = Vec::with_capacity(paths.len());
         for path in paths {

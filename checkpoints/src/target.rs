@@ -137,6 +137,12 @@ impl Target {
         &self.path
     }
 
+    /// The target as [`Target::parse`] takes it, whatever folder that is done in.
+    pub fn url(&self) -> String {
+        let bound = self.max_pages.map_or(String::new(), |n| format!("?max_page_count={n}"));
+        format!("sqlite:{}{bound}", self.path.display())
+    }
+
     /// True if the file is there. It need not be a database.
     pub fn exists(&self) -> bool {
         self.path.exists()
@@ -225,6 +231,11 @@ mod tests {
         assert_eq!(plain.path(), path);
         assert_eq!(plain.lock_path(), path.with_file_name("claims.db.lock"));
         assert!(Target::parse("claims.db").unwrap().path().is_absolute());
+        let bounded =
+            Target::parse(&format!("sqlite:{}?max_page_count=7", path.display())).unwrap();
+        for target in [&plain, &bounded] {
+            assert_eq!(Target::parse(&target.url()).unwrap(), *target);
+        }
         std::fs::write(&path, b"").unwrap();
         let link = path.with_file_name("link.db");
         std::os::unix::fs::symlink(&path, &link).unwrap();

@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::BoolishValueParser;
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use gegendruck::{Buffer, Bytes, Records};
@@ -185,7 +186,7 @@ pub struct DialectArgs {
     /// Every line ends with a delimiter.
     #[arg(long, env = "NIGHTLY_IMPORT_TRAILING_DELIMITER")]
     pub trailing_delimiter: bool,
-    /// Columns of the file to leave out.
+    /// Columns of the file to leave out, where it has them.
     #[arg(
         long,
         value_name = "NAMES",
@@ -536,6 +537,16 @@ fn fault(text: &str) -> Result<(FaultKind, Share), String> {
     Ok((kind, share.parse().map_err(|error: ShareError| error.to_string())?))
 }
 
+/// All commands and their flags. A switch in the environment may be said in any of the usual words: 1, yes, true, on.
+pub(crate) fn definition() -> clap::Command {
+    let is_switch = |arg: &clap::Arg| matches!(arg.get_action(), clap::ArgAction::SetTrue);
+    Cli::command().mut_subcommands(|sub| {
+        sub.mut_args(|arg| {
+            if is_switch(&arg) { arg.value_parser(BoolishValueParser::new()) } else { arg }
+        })
+    })
+}
+
 /// Parses the command line, with the settings file that it names. Help and version are printed by the parser itself.
 ///
 /// # Errors
@@ -543,7 +554,7 @@ fn fault(text: &str) -> Result<(FaultKind, Share), String> {
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<(Cli, Settings), ParseError> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     unknown_environment()?;
-    let matches = Cli::command().try_get_matches_from(&arguments)?;
+    let matches = definition().try_get_matches_from(&arguments)?;
     let config = matches
         .subcommand()
         .and_then(|(_, sub)| sub.try_get_one::<PathBuf>("config").ok().flatten().cloned());
@@ -557,7 +568,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<(Cli, Sett
             from_file = settings(&path, &name)?;
             all.extend(from_file.iter().cloned());
             all.extend_from_slice(&arguments[place + 1..]);
-            Cli::command().try_get_matches_from(all)?
+            definition().try_get_matches_from(all)?
         }
     };
     let settings = Settings::of(&matches, &arguments, &from_file);
@@ -588,7 +599,7 @@ impl Settings {
 
     fn of(matches: &clap::ArgMatches, arguments: &[OsString], from_file: &[OsString]) -> Settings {
         let Some((name, sub)) = matches.subcommand() else { return Settings::default() };
-        let command = Cli::command();
+        let command = definition();
         let Some(definition) = command.find_subcommand(name) else { return Settings::default() };
         let mut all = BTreeMap::new();
         for argument in definition.get_arguments() {
@@ -642,7 +653,7 @@ fn settings(path: &std::path::Path, command: &str) -> Result<Vec<OsString>, Refu
         let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
         Refused::usage(format!("{shown}: line {line}: {}", error.message()))
     })?;
-    let definition = Cli::command();
+    let definition = definition();
     let sub = definition.find_subcommand(command).expect("the command was parsed");
     let mut arguments = Vec::new();
     for (key, value) in table {
@@ -731,7 +742,7 @@ fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
 /// A variable that looks like a setting and is none is refused, as a flag would be.
 fn unknown_environment() -> Result<(), Refused> {
     const PREFIX: &str = "NIGHTLY_IMPORT_";
-    let command = Cli::command();
+    let command = definition();
     let mut known: Vec<String> = Vec::new();
     for sub in command.get_subcommands() {
         for sub in std::iter::once(sub).chain(sub.get_subcommands()) {

@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 
-use clap::CommandFactory;
 use gegendruck_stages::csv::LineEnd;
 
 use crate::cli::{Cli, Command, GenerateArgs, LedgerCommand, ParseError, Settings, parse};
@@ -87,7 +86,7 @@ fn sentence(error: &clap::Error, command: Option<&str>) -> String {
 /// The command of a command line, if there is one of that name.
 fn known_command(arguments: &[OsString]) -> Option<String> {
     let command = arguments.get(1)?.to_str()?;
-    let known = Cli::command().get_subcommands().any(|known| known.get_name() == command);
+    let known = crate::cli::definition().get_subcommands().any(|known| known.get_name() == command);
     known.then(|| command.into())
 }
 

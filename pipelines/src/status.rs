@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-use clap::CommandFactory;
 use gegendruck::{Report, thousands};
 use gegendruck_checkpoints::{
     AttemptInfo, Ledger, LedgerError, RunInfo, RunState, Status, StatusError, StatusFile, Target,
@@ -10,7 +9,7 @@ use gegendruck_checkpoints::{
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::cli::{Cli, InspectArgs, StatusArgs, TargetArgs};
+use crate::cli::{InspectArgs, StatusArgs, TargetArgs};
 use crate::exit::{Exit, Refused, shell_word};
 use crate::progress::Progress;
 use crate::run::refused;
@@ -226,7 +225,7 @@ pub(crate) fn command<'a>(
     target: &Target,
     given: impl Iterator<Item = (&'a str, &'a str)>,
 ) -> String {
-    let known = Cli::command();
+    let known = crate::cli::definition();
     let run = known.find_subcommand("run").expect("there is such a command");
     let is_switch = |name: &str| {
         let is = |flag: &&clap::Arg| flag.get_long() == Some(name);
@@ -239,7 +238,7 @@ pub(crate) fn command<'a>(
             (false, _) => Some(shell_word(&format!("--{name}={value}"))),
         },
     );
-    let to = format!("--to {}", shell_word(&format!("sqlite:{}", target.path().display())));
+    let to = format!("--to {}", shell_word(&target.url()));
     let words: Vec<_> = inputs.map(shell_word).chain([to]).chain(flags).collect();
     format!("nightly-import run {pipeline} {}", words.join(" "))
 }

@@ -277,6 +277,10 @@ fn settings_that_cannot_work_are_refused_before_anything_is_done() {
             &["--no-header", "--ignore-columns", "amount"],
             "--ignore-columns means nothing with --no-header; leave one out",
         ),
+        (
+            &["--ignore-columns", "colour,amount"],
+            "--ignore-columns amount: claims needs that column; leave it out",
+        ),
         (&["--date-format", "DD.MM.YYYY,MM.DD.YYYY"], "can read one text as two different days"),
         (&["--delimiter", "\""], "delimiter and quote are both"),
         (&["--rate", "score=0/s"], "give a rate above zero"),
@@ -327,14 +331,21 @@ fn a_misspelt_setting_is_refused_wherever_it_stands() {
     }
     check(&folder, &["--config", "none.toml"], 2, "none.toml: the settings file cannot be read");
     let before = state(&folder);
-    let ran = folder
-        .command(RUN)
-        .env("NIGHTLY_IMPORT_BACH_SIZE", "7")
-        .output()
-        .expect("the program starts");
-    let words = "there is no setting NIGHTLY_IMPORT_BACH_SIZE (environment); did you mean NIGHTLY_IMPORT_BATCH_SIZE?";
-    assert_refused(&ran.into(), 2, words);
-    assert_eq!(state(&folder), before);
+    for (name, value, words) in [
+        (
+            "NIGHTLY_IMPORT_BACH_SIZE",
+            "7",
+            "there is no setting NIGHTLY_IMPORT_BACH_SIZE (environment); did you mean NIGHTLY_IMPORT_BATCH_SIZE?",
+        ),
+        ("NIGHTLY_IMPORT_NO_CREATE", "maybe", "invalid value 'maybe' for '--no-create'"),
+        ("NIGHTLY_IMPORT_NO_CREATE", "1", "--no-create forbids to create it"),
+    ] {
+        let ran = folder.command(RUN).env(name, value).output().expect("the program starts");
+        assert_refused(&ran.into(), 2, words);
+        assert_eq!(state(&folder), before);
+    }
+    let ran = folder.command(RUN).env("NIGHTLY_IMPORT_NO_CREATE", "no").output();
+    Ran::from(ran.expect("the program starts")).exits(0);
 }
 
 #[test]

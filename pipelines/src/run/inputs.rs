@@ -9,7 +9,7 @@ use gegendruck_checkpoints::{
     InputError, InputFile, InputInfo, Ledger, ResumePoint, RunState, Target, prefix,
 };
 use gegendruck_stages::csv::{
-    CsvError, CsvInput, CsvSource, Dialect, Empty, OpenError, Opening, Start,
+    CsvError, CsvInput, CsvSource, Dialect, Empty, FromFields, OpenError, Opening, Start,
 };
 
 use super::{table, with_cause};
@@ -71,6 +71,11 @@ pub(crate) async fn open_source<I: Import>(
     arguments: &DialectArgs,
     empty: Empty,
 ) -> Result<CsvSource<I::Raw>, Refused> {
+    let needed = |name: &&String| I::Raw::COLUMNS.contains(&name.as_str());
+    if let Some(name) = arguments.ignore_columns.iter().find(needed) {
+        let words = format!("--ignore-columns {name}: {} needs that column; leave it out", I::NAME);
+        return Err(Refused::usage(words));
+    }
     let source = CsvSource::open(inputs, dialect, &arguments.ignore_columns, empty).await;
     source.map_err(|error| csv_refused(&error))
 }

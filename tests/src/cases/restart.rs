@@ -230,13 +230,16 @@ fn c25_a_ledger_that_cannot_be_true_is_refused_and_left_as_it_is() {
         let folder = killed();
         folder.query(damage);
         let before = database(&folder);
-        let ran = run(&folder, &[]).exits(4).says("the ledger is damaged").says(words);
-        assert!(
-            ran.err.contains("restore the database from a backup"),
-            "{damage}: what to do: {}",
-            ran.err
-        );
-        assert_eq!(database(&folder), before, "{damage}: it was left as it is");
+        for command in ["plan", "run"] {
+            let ran = folder.run(&[command, "claims", "claims.csv"]);
+            let ran = ran.exits(4).says("the ledger is damaged").says(words);
+            assert!(
+                ran.err.contains("restore the database from a backup"),
+                "{command} after {damage}: what to do: {}",
+                ran.err
+            );
+            assert_eq!(database(&folder), before, "{command} after {damage}: it was left as it is");
+        }
     }
 }
 
