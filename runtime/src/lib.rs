@@ -52,11 +52,15 @@ mod stage;
 mod timed;
 mod transform;
 
-mod collect;
 mod pipeline;
+mod plan;
 mod report;
-mod stream;
+mod run;
 mod watchdog;
+mod wiring;
+
+mod collect;
+mod stream;
 
 pub use amount::{Amount, Bytes, Records};
 pub use batch::{Batch, Block, Checkpoint, Filtered, Item, Lines, SourceBatch};
@@ -66,13 +70,12 @@ pub use collect::Collect;
 pub use error::{BuildError, Failure, RunError, SinkError, SourceError};
 pub use link::Room;
 pub use meter::{Meter, Reading, State, Times};
-pub use pipeline::{
-    Control, End, Event, EventHandler, Options, Outcome, Pipeline, Plan, Planned, Run, Runnable,
-    Unfed,
-};
+pub use pipeline::{Pipeline, Runnable, Unfed};
+pub use plan::{Options, Plan, Planned};
 pub use position::{Position, Span};
 pub use reject::{Reason, Reject};
 pub use report::{Limit, Report, StageKind, StageReport, Verdict, number, thousands, time};
+pub use run::{Control, End, Event, EventHandler, Outcome, Run};
 pub use sink::{Committed, Group, Grouping, Sink, SinkContext, Tally};
 pub use source::{Read, Source};
 pub use stage::{

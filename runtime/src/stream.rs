@@ -9,10 +9,10 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::batch::{Checkpoint, Item, Lines, SourceBatch};
 use crate::link::Room;
-use crate::pipeline::{Options, Pipeline, Run};
 use crate::sink::{Committed, Group, Sink, SinkContext, Tally};
 use crate::source::{Read, Source};
 use crate::{BuildError, Bytes, Position, Reject, SinkError, SourceError, Span};
+use crate::{Options, Pipeline, Run};
 
 /// Any stream as a source: each of its values is a record of one byte, numbered from 1.
 ///
