@@ -30,6 +30,7 @@ mod fields;
 mod header;
 mod marks;
 mod opening;
+mod reading;
 mod recovery;
 mod source;
 mod splitter;

@@ -1062,3 +1062,17 @@ fn inputs_with_their_columns_in_another_order_are_one_run_and_their_rejects_have
     assert!(ran.err.contains("the inputs have different header lines"), "{}", ran.err);
     assert_eq!(ran.out, format!("1,{}\x01\n", start_of_row(4)));
 }
+
+#[test]
+fn inputs_can_be_more_than_a_process_may_have_files_open() {
+    let folder = folder(claims(0, |_| None));
+    let names: Vec<String> = (1..=100).map(|i| format!("part{i:03}.csv")).collect();
+    for (i, name) in names.iter().enumerate() {
+        folder.write(name, format!("{HEADER}\n{}\n", start_of_row(i as u64 + 1)));
+    }
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n 50; exec \"$0\" \"$@\""]).arg(binary());
+    limited.args(["run", "claims", "--quiet"]).args(&names).current_dir(folder.path(""));
+    Ran::from(limited.output().expect("the program starts")).exits(0);
+    assert_eq!(stored(&folder), 100);
+}
