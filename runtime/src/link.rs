@@ -185,13 +185,20 @@ impl<T> Link<T> {
     /// Waits until the source may hand out records of together at least `need` bytes, and says how many.
     /// `None` when it may hand out no more at all. Only the source calls this, and only link 0 is asked.
     ///
+    /// `meter` is backpressured while it waits, and stays as it is if there is room.
+    ///
     /// # Cancel safety
     /// Nothing is taken; a dropped wait loses nothing.
-    pub(crate) async fn reserve(&self, need: Bytes) -> Option<Room> {
-        std::future::poll_fn(|cx| self.poll_reserve(cx, need)).await
+    pub(crate) async fn reserve(&self, need: Bytes, meter: Option<&Meter>) -> Option<Room> {
+        std::future::poll_fn(|cx| self.poll_reserve(cx, need, meter)).await
     }
 
-    fn poll_reserve(&self, cx: &mut Context<'_>, need: Bytes) -> Poll<Option<Room>> {
+    fn poll_reserve(
+        &self,
+        cx: &mut Context<'_>,
+        need: Bytes,
+        meter: Option<&Meter>,
+    ) -> Poll<Option<Room>> {
         let mut inner = self.inner.lock();
         if inner.frozen {
             return Poll::Ready(None);
@@ -200,6 +207,9 @@ impl<T> Link<T> {
             return Poll::Ready(Some(room));
         }
         inner.source = Some(cx.waker().clone());
+        if let Some(meter) = meter {
+            meter.enter(State::Backpressured);
+        }
         Poll::Pending
     }
 

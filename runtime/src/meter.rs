@@ -233,11 +233,15 @@ impl Meter {
         Streak { meter: self, claims: Claims::default(), quick: false }
     }
 
-    /// The sink is done with a transaction of `records`: its service times are those of whole transactions.
-    pub fn committed(&self, records: u64) {
+    /// The sink is done with a transaction of `records`, and busy with its own work from now on. Its service times are those of
+    /// whole transactions. Says when that was.
+    pub fn committed(&self, records: u64) -> Moment {
         let mut inner = self.inner.lock();
-        let served = inner.done(self.clock.now(), &Claims { number: 1, records, worked_on: 1 });
+        let now = self.clock.now();
+        let served = inner.done(now, &Claims { number: 1, records, worked_on: 1 });
         inner.service.saturating_record(served);
+        inner.change(State::Busy, now);
+        now
     }
 
     /// The worker has ended; its times stand still from now on.

@@ -20,7 +20,7 @@ use futures::FutureExt;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{Batch, Block, Checkpoint, Filtered, Item, Order};
-use crate::clock::Moment;
+use crate::clock::{Clock, Moment};
 use crate::link::{Link, Share};
 use crate::meter::{Ending, Meter, State};
 use crate::order::Sorter;
@@ -229,9 +229,9 @@ struct Gathered<T> {
 }
 
 impl<T> Gathered<T> {
-    fn push(&mut self, batch: Batch<T>, now: Moment) {
+    fn push(&mut self, batch: Batch<T>, clock: Clock) {
         if self.batches.is_empty() {
-            self.since = now;
+            self.since = clock.now();
         }
         self.open += batch.amount();
         let ends = batch.checkpoint().is_some();
@@ -322,7 +322,7 @@ impl<T: Send + 'static, S: Sink<T>> Feeder<T, S> {
         {
             return Ok(Some(stop));
         }
-        gathered.push(batch, self.context.meter.clock().now());
+        gathered.push(batch, self.context.meter.clock());
         if gathered.is_full(self.grouping) { self.commit(gathered).await } else { Ok(None) }
     }
 
@@ -353,7 +353,9 @@ impl<T: Send + 'static, S: Sink<T>> Feeder<T, S> {
         let batches = std::mem::replace(&mut gathered.batches, rest);
         let amount = std::mem::take(&mut gathered.amount);
         gathered.whole = 0;
-        gathered.since = meter.clock().now();
+        if !gathered.batches.is_empty() {
+            gathered.since = meter.clock().now();
+        }
         let mut group = group(batches, amount)?;
         let end = group.checkpoints.last().map(|checkpoint| checkpoint.at);
         group.tried = end.map(|end| self.tried.settle(end)).unwrap_or_default();
@@ -361,8 +363,7 @@ impl<T: Send + 'static, S: Sink<T>> Feeder<T, S> {
         meter.begin(State::Committing);
         let at_work = || format!("committing {} records from {start} on", amount.records);
         let committed = guarded(self.sink.commit(group, &self.context), at_work).await?;
-        meter.committed(amount.records);
-        meter.enter(State::Busy);
+        let now = meter.committed(amount.records);
         if !committed.tally.balances() || committed.tally.read != amount.records {
             let words =
                 format!("{:?} for {} records from {start} on", committed.tally, amount.records);
@@ -372,7 +373,7 @@ impl<T: Send + 'static, S: Sink<T>> Feeder<T, S> {
             let mut state = self.commits.lock();
             state.tally.add(&committed.tally);
             state.at = end.or(state.at);
-            state.when = Some(meter.clock().now());
+            state.when = Some(now);
             state.commits += 1;
         }
         self.link.settle(amount);

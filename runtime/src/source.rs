@@ -86,8 +86,7 @@ pub(crate) async fn drive<S: Source>(
     let mut need = Bytes(0);
     let (mut first, mut serial) = (0, 0);
     loop {
-        meter.enter(State::Backpressured);
-        let Some(room) = link.reserve(need).await else { return Ok(false) };
+        let Some(room) = link.reserve(need, Some(&meter)).await else { return Ok(false) };
         let room = Room { records: room.records.min(most), ..room };
         meter.begin(State::Busy);
         let read = tokio::select! {

@@ -55,7 +55,7 @@ fn batch(first: u64, serial: u64, records: u64, from: u64, len: u64) -> Batch<u6
 fn source(first: &Link<u64>, second: &Link<u64>, lengths: &[u64]) {
     let (mut at, mut byte) = (0, 0);
     while let Some(len) = lengths.get(at) {
-        let Some(room) = block_on(first.reserve(Bytes(*len))) else { break };
+        let Some(room) = block_on(first.reserve(Bytes(*len), None)) else { break };
         let most = (room.records.0 as usize).min(lengths.len() - at);
         let fits = |n: &usize| lengths[at..at + n].iter().sum::<u64>() <= room.bytes.0;
         let records = (1..=most).rev().find(fits).expect("there was room for one");
@@ -206,10 +206,10 @@ fn reserve_dropped_at_its_await_takes_nothing_and_the_next_one_is_woken() {
         let drain = second.clone();
         let end = thread::spawn(move || sink(&drain));
         {
-            let mut reserve = pin!(first.reserve(Bytes(0)));
+            let mut reserve = pin!(first.reserve(Bytes(0), None));
             let _ = block_on(std::future::poll_fn(|cx| Poll::Ready(reserve.as_mut().poll(cx))));
         }
-        let room = block_on(first.reserve(Bytes(0))).expect("not frozen");
+        let room = block_on(first.reserve(Bytes(0), None)).expect("not frozen");
         assert_eq!(room, Room { records: Records(1), bytes: Bytes(100) });
         first.close();
         stage.join().unwrap();
@@ -233,7 +233,7 @@ fn frozen_link_lets_the_source_go_whatever_is_settled_meanwhile() {
         reader.join().unwrap();
         stage.join().unwrap();
         assert_eq!(seen, (0..seen.len() as u64).collect::<Vec<_>>(), "a prefix, nothing in flight");
-        assert!(block_on(first.reserve(Bytes(0))).is_none());
+        assert!(block_on(first.reserve(Bytes(0), None)).is_none());
         assert_eq!(second.gauge().settled, first.gauge().sent);
     });
 }
