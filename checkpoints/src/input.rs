@@ -2,7 +2,7 @@
 //!
 //! A file is read once at most, whatever is asked of it: all the places at which a fingerprint is wanted are passed together.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -72,14 +72,19 @@ impl InputFile {
         if !metadata.is_file() {
             return Err(InputError::NoFile { path });
         }
-        Ok(InputFile {
+        Ok(InputFile::of(path, &metadata))
+    }
+
+    /// The file that was found at `path`, by what the system says of it.
+    pub fn of(path: PathBuf, metadata: &Metadata) -> InputFile {
+        InputFile {
             device: metadata.dev(),
             inode: metadata.ino(),
             size: metadata.len(),
             mtime: nanos(metadata.mtime(), metadata.mtime_nsec()),
             ctime: nanos(metadata.ctime(), metadata.ctime_nsec()),
             path,
-        })
+        }
     }
 
     /// An input that is no file. It has no content to be known by, so a run that reads it cannot be looked up.

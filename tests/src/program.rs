@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{Column, ConnectOptions, Connection, Row, TypeInfo, ValueRef};
 use tempfile::TempDir;
 
@@ -144,10 +144,30 @@ impl Folder {
         query(&self.path("claims.db"), sql)
     }
 
+    /// Keeps others from writing to `claims.db` until what is given is dropped.
+    pub fn hold(&self) -> Held {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let connection = runtime.block_on(async {
+            let options = SqliteConnectOptions::new().filename(self.path("claims.db"));
+            let mut connection = options.connect().await.expect("the database opens");
+            let begun = sqlx::query("BEGIN IMMEDIATE").execute(&mut connection).await;
+            begun.expect("nobody writes");
+            connection
+        });
+        Held { _connection: connection, _runtime: runtime }
+    }
+
     /// One number.
     pub fn count(&self, sql: &str) -> i64 {
         self.query(sql).trim().parse().expect("a number")
     }
+}
+
+/// A transaction that is open. Dropped, it is rolled back.
+pub struct Held {
+    _connection: SqliteConnection,
+    _runtime: tokio::runtime::Runtime,
 }
 
 /// What a statement gives in a SQLite file, one line a row, values separated by `|`.

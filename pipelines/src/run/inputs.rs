@@ -231,7 +231,7 @@ pub fn regular_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Refused> {
 /// What the source reads of files of which nothing is committed.
 pub fn from_the_beginning(paths: &[PathBuf]) -> Vec<CsvInput> {
     let inputs = paths.iter().zip(0..);
-    inputs.map(|(path, index)| CsvInput { path: path.clone(), start: None, index }).collect()
+    inputs.map(|(path, index)| CsvInput { index, ..CsvInput::new(path) }).collect()
 }
 
 /// What the source reads: the inputs that are not complete, from where they are.
@@ -241,6 +241,7 @@ pub fn sources(inputs: &[ResumePoint]) -> Vec<CsvInput> {
         .map(|input| CsvInput {
             path: input.file.path.clone(),
             index: input.input,
+            known: Some(input.file.clone()),
             start: (!input.is_begin()).then(|| Start {
                 at: input.at,
                 lines: input.lines,
@@ -267,6 +268,7 @@ pub(crate) fn not_readable(path: &Path, error: &std::io::Error) -> Refused {
 pub fn csv_refused(error: &CsvError) -> Refused {
     match error {
         CsvError::File { path, source, .. } => not_readable(path, source),
+        CsvError::Changed { .. } => Refused::failed(error.to_string()),
         CsvError::Opening { source: OpenError::Empty, .. } => {
             Refused::new(Exit::Unbalanced, format!("{error}; if that is right, pass --allow-empty"))
         }

@@ -14,7 +14,7 @@ use std::time::SystemTime;
 use gegendruck::{
     Block, Checkpoint, Lines, Position, Read, Reject, Room, SourceBatch, SourceError, Span,
 };
-use gegendruck_checkpoints::Fingerprint;
+use gegendruck_checkpoints::{Fingerprint, InputFile};
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
@@ -29,24 +29,11 @@ const BLOCK: usize = 256 * 1024;
 /// Most bytes of a blank line.
 const LINE_END: u64 = 2;
 
-/// What a file looked like when it was opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Looks {
-    len: u64,
-    modified: Option<SystemTime>,
-}
-
-impl Looks {
-    pub(super) fn of(metadata: &std::fs::Metadata) -> Looks {
-        Looks { len: metadata.len(), modified: metadata.modified().ok() }
-    }
-}
-
 /// An input that is being read.
 pub(super) struct Reading<T> {
     path: PathBuf,
     file: File,
-    looks: Option<Looks>,
+    found: InputFile,
     cutter: Cutter,
     decoder: Decoder,
     /// Of all bytes that were handed out.
@@ -119,7 +106,7 @@ impl<T> Filling<T> {
 impl<T: FromFields> Reading<T> {
     /// Opens an input that was checked, where it is to be read from.
     pub(super) async fn begin(opened: Opened) -> Result<Reading<T>, SourceError> {
-        let Opened { input, looks, opening, decoder } = opened;
+        let Opened { input, found, opening, decoder } = opened;
         let failed = |error: std::io::Error| SourceError {
             message: format!("{}: {}", input.path.display(), explain(&error)),
             source: Some(Box::new(error)),
@@ -145,7 +132,7 @@ impl<T: FromFields> Reading<T> {
         let mut reading = Reading {
             path,
             file,
-            looks,
+            found,
             cutter,
             decoder,
             fingerprint,
@@ -315,17 +302,20 @@ impl<T: FromFields> Reading<T> {
 
     /// A file that changes while it is read is not the file that was checked.
     async fn still_the_same(&mut self) -> Result<(), SourceError> {
-        let Some(before) = self.looks else { return Ok(()) };
-        let now = self.file.metadata().await.map(|metadata| Looks::of(&metadata)).ok();
-        if now == Some(before) {
+        let before = &self.found;
+        let now = self.file.metadata().await.map(|now| InputFile::of(self.path.clone(), &now));
+        // Not its last change of any kind: a file may get another name meanwhile.
+        let content = |file: &InputFile| (file.device, file.inode, file.size, file.mtime);
+        if now.as_ref().is_ok_and(|now| content(now) == content(before)) {
             return Ok(());
         }
-        let now = now
-            .map_or("it cannot be looked at".into(), |now| format!("it has {} bytes now", now.len));
+        let now = now.map_or("it cannot be looked at".into(), |now| {
+            format!("it has {} bytes now", now.size)
+        });
         Err(SourceError::new(format!(
             "{}: the file changed while it was read ({} bytes at the start, {now}); start again when it is complete",
             self.path.display(),
-            before.len
+            before.size
         )))
     }
 }

@@ -17,7 +17,7 @@ use std::marker::PhantomData;
 use std::path::PathBuf;
 
 use gegendruck::{Checkpoint, Lines, Position, Read, Room, Source, SourceBatch, SourceError, Span};
-use gegendruck_checkpoints::Fingerprint;
+use gegendruck_checkpoints::{Fingerprint, InputFile};
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
@@ -26,7 +26,7 @@ use super::dialect::Dialect;
 use super::fields::FromFields;
 use super::header::ColumnsError;
 use super::opening::{BOM, OpenError, Opening};
-use super::reading::{Looks, Reading};
+use super::reading::Reading;
 use super::splitter::Input;
 
 /// Where an input is gone on with.
@@ -49,6 +49,15 @@ pub struct CsvInput {
     pub start: Option<Start>,
     /// Index of the input among the inputs of the run; those that are already complete count too.
     pub index: u32,
+    /// What it was when it was decided to read it; `None` if that was decided by its name alone.
+    pub known: Option<InputFile>,
+}
+
+impl CsvInput {
+    /// A file that is read from its beginning, the only input of its run.
+    pub fn new(path: impl Into<PathBuf>) -> CsvInput {
+        CsvInput { path: path.into(), start: None, index: 0, known: None }
+    }
 }
 
 /// Why an input cannot be read.
@@ -74,6 +83,12 @@ pub enum CsvError {
         /// What is wrong.
         source: OpenError,
     },
+    /// It is not what it was when it was decided to read it.
+    #[error("{}: was replaced or written to after it was looked at; start again when it is complete", path.display())]
+    Changed {
+        /// The input.
+        path: PathBuf,
+    },
     /// Its columns are not those of the pipeline.
     #[error("{}: {source}", path.display())]
     Columns {
@@ -87,7 +102,7 @@ pub enum CsvError {
 /// An input whose beginning was read and found good.
 pub(super) struct Opened {
     pub(super) input: CsvInput,
-    pub(super) looks: Option<Looks>,
+    pub(super) found: InputFile,
     pub(super) opening: Opening,
     pub(super) decoder: Decoder,
 }
@@ -182,7 +197,10 @@ async fn open<T: FromFields>(
             source,
         });
     }
-    let looks = metadata.is_file().then(|| Looks::of(&metadata));
+    let found = InputFile::of(path.clone(), &metadata);
+    if input.known.as_ref().is_some_and(|known| !known.is_unchanged(&found)) {
+        return Err(CsvError::Changed { path });
+    }
     let mut sample = Vec::new();
     (&mut file).take(Opening::SAMPLE.0).read_to_end(&mut sample).await.map_err(failed)?;
     let end = if (sample.len() as u64) < Opening::SAMPLE.0 { Input::Ended } else { Input::Open };
@@ -195,7 +213,7 @@ async fn open<T: FromFields>(
     // What cannot go back to its beginning is no file that a run can go on with.
     file.seek(std::io::SeekFrom::Start(0)).await.map_err(failed)?;
     let decoder = Decoder::new(columns, dialect.quote());
-    Ok(Opened { input, looks, opening, decoder })
+    Ok(Opened { input, found, opening, decoder })
 }
 
 pub(super) fn explain(error: &std::io::Error) -> String {
@@ -319,7 +337,7 @@ mod tests {
     }
 
     async fn open(file: &NamedTempFile, start: Option<Start>) -> CsvSource<Pair> {
-        let input = CsvInput { path: file.path().into(), start, index: 0 };
+        let input = CsvInput { start, ..CsvInput::new(file.path()) };
         CsvSource::open(vec![input], &dialect(), &[], Empty::Refused).await.expect("it can be read")
     }
 
@@ -473,7 +491,7 @@ mod tests {
     async fn an_input_without_bytes_is_refused_unless_it_may_be_empty() {
         for bytes in [&b""[..], BOM] {
             let file = file(bytes);
-            let input = CsvInput { path: file.path().into(), start: None, index: 0 };
+            let input = CsvInput::new(file.path());
             let refused =
                 CsvSource::<Pair>::open(vec![input.clone()], &dialect(), &[], Empty::Refused)
                     .await

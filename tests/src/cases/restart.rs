@@ -1,7 +1,8 @@
 //! Restart: where a run goes on, and what it refuses to go on with.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::process::Stdio;
 
 use gegendruck_checkpoints::prefix;
 use gegendruck_pipelines::progress::Progress;
@@ -10,7 +11,7 @@ use crate::claims::{
     HEADER, as_if_killed, assert_same_outcome, claims, dump, folder, killed_after_commit, outcome,
     refuse_commits_after, row, run, start_of_line, start_of_row, stored,
 };
-use crate::program::Folder;
+use crate::program::{Folder, Ran};
 
 /// A number of the claims' input in the ledger.
 fn progress(folder: &Folder, column: &str) -> u64 {
@@ -482,4 +483,46 @@ fn a_refused_commit_leaves_the_groups_before_it_and_says_where_the_run_goes_on()
     as_if_killed(&folder);
     run(&folder, &[]).exits(0);
     assert_eq!(stored(&folder), 30);
+}
+
+/// A run that waits for the database, after it has looked at its input, when that is replaced by `other`: how it ended.
+fn replaced_under_a_run(folder: &Folder, until: &str, other: &[u8]) -> Ran {
+    let held = folder.hold();
+    let mut command = folder.command(&["run", "claims", "claims.csv"]);
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+    let mut err = String::new();
+    while !err.contains(until) {
+        err += &lines.next().unwrap_or_else(|| panic!("no \"{until}\" in {err}")).expect("text");
+    }
+    folder.write("other.csv", other);
+    std::fs::rename(folder.path("other.csv"), folder.path("claims.csv")).expect("it is replaced");
+    drop(held);
+    lines.for_each(|line| err += &line.expect("text"));
+    Ran { err, ..child.wait_with_output().expect("it ends").into() }
+}
+
+#[test]
+fn c20_an_input_that_is_replaced_after_it_was_looked_at_is_not_read() {
+    let plain = |from: u64, to: u64| {
+        let rows = (from..=to).map(|i| format!("{}text {i}\n", start_of_row(i)));
+        rows.fold(format!("{HEADER}\n"), |file, row| file + &row).into_bytes()
+    };
+    let file = plain(1, 30);
+    let same_size = String::from_utf8(file.clone()).expect("text").replace("text", "TEXT");
+    let grown = [&file[..], &plain(31, 40)[HEADER.len() + 1..]].concat();
+    let words =
+        "was replaced or written to after it was looked at; start again when it is complete";
+    for other in [same_size.as_bytes(), &plain(50, 55), &plain(50, 99), &grown] {
+        let folder = folder(&file);
+        killed_after_commit(&folder, 10, &["--batch-size", "1"]);
+        let rows = folder.query("SELECT * FROM claims");
+        replaced_under_a_run(&folder, "going on with run", other).exits(4).says(words);
+        assert_eq!(folder.query("SELECT * FROM claims"), rows, "nothing was read");
+        run(&folder, &[]).exits(7);
+        folder.write("claims.csv", &file);
+        run(&folder, &[]).exits(0);
+        assert_eq!(stored(&folder), 30);
+    }
 }
