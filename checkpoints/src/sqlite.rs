@@ -10,18 +10,23 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 /// How long SQLite itself waits for a lock, on its own thread. Longer waits are the caller's, who can be cancelled in them.
 const BUSY: Duration = Duration::from_millis(500);
 
-/// Settings of a connection that may write.
-pub(crate) fn writer(path: &Path, max_pages: Option<u32>) -> SqliteConnectOptions {
-    let options = SqliteConnectOptions::new()
+/// Settings of a connection that may write, and changes none of the database's own.
+pub(crate) fn as_it_is(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(false)
+        .busy_timeout(BUSY)
+        .disable_statement_logging()
+}
+
+/// Settings of a connection that may write.
+pub(crate) fn writer(path: &Path, max_pages: Option<u32>) -> SqliteConnectOptions {
+    let options = as_it_is(path)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
-        .busy_timeout(BUSY)
         // In KiB, as it is negative.
         .pragma("cache_size", "-8192")
-        .pragma("temp_store", "FILE")
-        .disable_statement_logging();
+        .pragma("temp_store", "FILE");
     match max_pages {
         Some(pages) => options.pragma("max_page_count", pages.to_string()),
         None => options,
@@ -60,6 +65,8 @@ pub enum Trouble {
     Io,
     /// The database may not be written.
     ReadOnly,
+    /// A process died in a transaction that is to be rolled back before anybody reads, and who only reads may not do that.
+    LeftOpen,
     /// It is no database, or a damaged one.
     Damaged,
     /// A row breaks a rule of its table: SQLite's words, which name columns and hold no values. The transaction goes on.
@@ -86,6 +93,8 @@ pub fn trouble(error: &sqlx::Error) -> Trouble {
         (5 | 6, _) => Trouble::Busy,
         (13, _) => Trouble::Full,
         (10, _) => Trouble::Io,
+        // SQLITE_READONLY_RECOVERY, SQLITE_READONLY_ROLLBACK
+        (8, 264 | 776) => Trouble::LeftOpen,
         (8, _) => Trouble::ReadOnly,
         (11 | 26, _) => Trouble::Damaged,
         (14, _) => {
@@ -106,6 +115,9 @@ impl fmt::Display for Trouble {
             Trouble::Io => "the disk failed; see the system's log, and start again when it works",
             Trouble::ReadOnly => {
                 "may not be written; give this user write permission on the file, its -wal and -shm if there, and its folder"
+            }
+            Trouble::LeftOpen => {
+                "a process died in a transaction that is to be rolled back; the next run does that, or sqlite3 when it opens the file"
             }
             Trouble::Damaged => {
                 "is no SQLite database, or a damaged one; restore it from a backup, it was left as it is"

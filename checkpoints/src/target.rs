@@ -14,8 +14,8 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use sqlx::ConnectOptions;
 use sqlx::sqlite::SqliteConnection;
+use sqlx::{ConnectOptions, Connection};
 
 use crate::sqlite;
 
@@ -201,6 +201,30 @@ impl Target {
         Target { leaves_nothing: true, ..self }
     }
 
+    /// Rolls back what a process left in the middle of a transaction, as SQLite does it for whoever opens the database and may
+    /// write. Who only reads cannot, and is refused by SQLite until it was done.
+    ///
+    /// # Errors
+    /// It is no database, or may not be written.
+    ///
+    /// # Cancel safety
+    /// A dropped future leaves nothing open.
+    pub async fn roll_back(&self) -> Result<(), sqlx::Error> {
+        if !self.has("-journal") {
+            return Ok(());
+        }
+        let mut connection = sqlite::as_it_is(&self.path).connect().await?;
+        sqlx::query("SELECT count(*) FROM sqlite_schema").execute(&mut connection).await?;
+        connection.close().await
+    }
+
+    /// True if SQLite keeps a file of that kind beside the database.
+    fn has(&self, suffix: &str) -> bool {
+        let mut name = self.path.as_os_str().to_owned();
+        name.push(suffix);
+        Path::new(&name).exists()
+    }
+
     /// Opens the database for reading only.
     ///
     /// # Errors
@@ -209,9 +233,7 @@ impl Target {
     /// # Cancel safety
     /// A dropped future leaves nothing open.
     pub async fn connect_to_read(&self) -> Result<SqliteConnection, sqlx::Error> {
-        let mut log = self.path.as_os_str().to_owned();
-        log.push("-wal");
-        let nobody_writes = !Path::new(&log).exists();
+        let nobody_writes = !self.has("-wal") && !self.has("-journal");
         sqlite::reader(&self.path, self.leaves_nothing && nobody_writes).connect().await
     }
 }

@@ -146,6 +146,8 @@ async fn whole<I: Import>(
     let take = || Lock::take(&target, &process).map_err(|error| lock_refused(&error));
     // Where no run was ever started, not even the lock is created before all that can be looked at was.
     let first = if target.lock_path().exists() { Some(take()?) } else { None };
+    // If it cannot be done, the next look at the target says why.
+    drop(target.roll_back().await);
     unless_stopped(&signals, &command, look_at_target::<I>(arguments, &looked)).await?;
     let mut lock = first.map_or_else(take, Ok)?;
     let new = !target.exists();

@@ -158,6 +158,36 @@ impl Folder {
         Held { _connection: connection, _runtime: runtime }
     }
 
+    /// Makes `claims.db` what it is after a process that kept no write-ahead log died in a transaction: changed, with the
+    /// journal beside it that takes the changes back. It has a table `other` with one row.
+    pub fn left_open(&self) {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let options = SqliteConnectOptions::new()
+                .filename(self.path("open.db"))
+                .create_if_missing(true)
+                .pragma("cache_size", "1");
+            let mut connection = options.connect().await.expect("the database opens");
+            for statement in [
+                "CREATE TABLE other (x)",
+                "INSERT INTO other VALUES (1)",
+                "BEGIN",
+                "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 1000) \
+                 INSERT INTO other SELECT randomblob(1000) FROM n",
+            ] {
+                sqlx::raw_sql(statement).execute(&mut connection).await.expect("it is done");
+            }
+            for (open, left) in [("open.db", "claims.db"), ("open.db-journal", "claims.db-journal")]
+            {
+                std::fs::copy(self.path(open), self.path(left)).expect("it is copied");
+            }
+        });
+        for file in ["open.db", "open.db-journal"] {
+            drop(std::fs::remove_file(self.path(file)));
+        }
+    }
+
     /// One number.
     pub fn count(&self, sql: &str) -> i64 {
         self.query(sql).trim().parse().expect("a number")

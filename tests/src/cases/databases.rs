@@ -89,3 +89,17 @@ fn c27_what_is_written_for_others_fails_loudly_on_a_full_disk() {
         folder.run(out).exits(4).says("/dev/full").says("cannot be written");
     }
 }
+
+#[test]
+fn c25_a_transaction_that_a_process_died_in_is_rolled_back_by_the_next_run_and_read_by_nobody_before()
+ {
+    let folder = folder(claims(20, |_| None));
+    folder.left_open();
+    for command in [&["plan", "claims", "claims.csv"][..], &["status"], &["rejects", "list"]] {
+        folder.run(command).exits(4).says("the next run does that");
+    }
+    folder.run(&["run", "contracts", "contracts.csv", "--quiet"]).exits(0);
+    assert_eq!(folder.query("SELECT * FROM other"), "1\n", "what had not been committed is gone");
+    run(&folder, &[]).exits(0);
+    assert_eq!(stored(&folder), 20);
+}
