@@ -312,12 +312,13 @@ pub async fn write_progress(
     Ok(())
 }
 
-/// Rows that the table must have above a row number.
+/// Rows that the table must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddedRows {
-    /// The highest row number when the run began.
-    pub floor: i64,
-    /// Rows that were added since, by this run over all its attempts, and by others that were begun or gone on with meanwhile.
+    /// The highest row number when the run began; `None` if new rows have no numbers of their own.
+    pub floor: Option<i64>,
+    /// Rows that were added since, by this run over all its attempts, and by others that were begun or gone on with meanwhile;
+    /// without a floor, by this run.
     pub expected: u64,
 }
 
@@ -347,7 +348,7 @@ pub async fn note_floor(
     Ok(())
 }
 
-/// The rows that the table must have gained since the run began; `None` if that was not noted.
+/// The rows that the table must have gained since the run began.
 ///
 /// # Errors
 /// The database failed.
@@ -357,16 +358,17 @@ pub async fn note_floor(
 pub async fn added_rows(
     connection: &mut SqliteConnection,
     ticket: &Ticket,
-) -> Result<Option<AddedRows>, LedgerError> {
-    let rows: Option<(i64, i64)> = sqlx::query_as(
-        "SELECT floor, (SELECT sum(added) FROM gegendruck_runs o WHERE o.table_name = r.table_name COLLATE NOCASE) - added_before \
-         FROM gegendruck_runs r WHERE run = ? AND floor IS NOT NULL",
+) -> Result<AddedRows, LedgerError> {
+    let (floor, expected): (Option<i64>, i64) = sqlx::query_as(
+        "SELECT floor, CASE WHEN floor IS NULL THEN added ELSE \
+         (SELECT sum(added) FROM gegendruck_runs o WHERE o.table_name = r.table_name COLLATE NOCASE) - added_before END \
+         FROM gegendruck_runs r WHERE run = ?",
     )
     .bind(&ticket.run)
-    .fetch_optional(connection)
+    .fetch_one(connection)
     .await
     .map_err(ticket.failed("reading the table's rows"))?;
-    Ok(rows.map(|(floor, expected)| AddedRows { floor, expected: expected.unsigned_abs() }))
+    Ok(AddedRows { floor, expected: expected.unsigned_abs() })
 }
 
 /// Completes the run: checks that all inputs were read to their end and that all counts agree, and sets the exit code (0, or 1

@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use gegendruck::{Clock, Committed, Group, Position, Sink, SinkContext, SinkError, Tally};
 use gegendruck_checkpoints::{
-    LedgerError, Settled, Target, Ticket, Trouble, added_rows, commits, complete, fence, has_tried,
-    note_floor, totals, trouble, write_progress, write_rejects, write_tried,
+    AddedRows, LedgerError, Settled, Target, Ticket, Trouble, added_rows, commits, complete, fence,
+    has_tried, note_floor, totals, trouble, write_progress, write_rejects, write_tried,
 };
 use sqlx::Executor;
 use sqlx::sqlite::SqliteConnection;
@@ -36,7 +36,7 @@ pub use limit::{MaxErrors, MaxErrorsError};
 pub use sqlite::{TableState, check_table};
 
 use crate::value::Row;
-use rows::Statements;
+use rows::{Statements, Triggers};
 
 /// What becomes of a row whose key is in the table already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -198,14 +198,16 @@ impl<T: Row> SqlSinkBuilder<T> {
         }
         let decides = sqlite::decides_conflicts(&mut connection, &self.table).await;
         let triggers = sqlite::has_triggers(&mut connection, &self.table).await;
-        let statements = Statements::new(
-            &T::TABLE,
-            &self.table,
-            decides.map_err(failed)?,
-            triggers.map_err(failed)?,
-        );
+        let floor = sqlite::highest_row(&mut connection, &T::TABLE, &self.table).await;
+        let floor = floor.map_err(failed)?;
+        let triggers = match (triggers.map_err(failed)?, floor) {
+            (false, _) => Triggers::None,
+            (true, Some(_)) => Triggers::Counted,
+            (true, None) => Triggers::Uncounted,
+        };
+        let decides = decides.map_err(failed)?;
+        let statements = Statements::new(&T::TABLE, &self.table, decides, triggers);
         let total = totals(&mut connection, &self.ticket).await?;
-        let floor = sqlite::highest_row(&mut connection, &self.table).await.map_err(failed)?;
         let has_tried = has_tried(&mut connection, &self.ticket).await?;
         let connection = Some(connection);
         Ok(SqlSink { connection, statements, total, floor, has_tried, settings: self })
@@ -382,16 +384,7 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
     async fn finish(&mut self) -> Result<Sent, Failed> {
         let mut connection = self.begin().await?;
         let number = fence(&mut connection, &self.settings.ticket).await?;
-        if let Some(rows) = added_rows(&mut connection, &self.settings.ticket).await? {
-            let table = &self.settings.table;
-            let found = sqlite::rows_above(&mut connection, table, rows.floor).await?;
-            if found != rows.expected {
-                return Err(self.unbalanced(format!(
-                    "table {table} has {found} new rows, expected {}, so somebody else writes it",
-                    rows.expected
-                )));
-            }
-        }
+        self.are_there(&mut connection).await?;
         for statements in &self.settings.finish {
             connection.execute(statements.as_str()).await?;
         }
@@ -402,6 +395,22 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
                 .unbalanced(format!("the ledger has {ledger} records {verdict}, expected {own}")));
         }
         Ok(self.end(connection, number, None).await)
+    }
+
+    /// Fails if the table has not got the rows that were added, as far as they can be counted.
+    async fn are_there(&self, connection: &mut SqliteConnection) -> Result<(), Failed> {
+        let AddedRows { floor, expected } = added_rows(connection, &self.settings.ticket).await?;
+        let table = &self.settings.table;
+        let words = match floor {
+            Some(floor) => match sqlite::rows_above(connection, table, floor).await? {
+                found if found == expected => return Ok(()),
+                found => format!("{found} new rows, expected {expected}"),
+            },
+            None if sqlite::has_rows(connection, table, expected).await? => return Ok(()),
+            None => format!("fewer than the {expected} rows that were added"),
+        };
+        let why = "so somebody else writes it, or a trigger deletes some";
+        Err(self.unbalanced(format!("table {table} has {words}, {why}")))
     }
 
     fn unbalanced(&self, what: String) -> Failed {

@@ -13,8 +13,10 @@
 //! ```
 //!
 //! - Of equal keys the first in the order of the source that the table takes is the one that is new.
-//! - Which rows a statement took is known before it runs, from the keys; how many it took must agree. A table with triggers is
-//!   written row by row as soon as one is refused: a trigger may drop rows, or write others.
+//! - Which rows a statement took is known before it runs, from the keys; how many it took must agree.
+//! - Triggers may drop rows, write others, delete some, or roll back. A table that has some is written row by row as soon as one is
+//!   refused, and each statement stands in a savepoint: what is left of one that failed is taken back, and if the savepoint is
+//!   gone, so is the transaction. Where new rows cannot be counted at the end, those of each group are looked for.
 //! - Rows of one record (several after `flat_map`) are written record by record as soon as one of them is refused: with `error`
 //!   the record is refused as a whole; with `skip` its other rows are stored; with `update` each row replaces or is added.
 
@@ -40,16 +42,25 @@ pub(super) struct Statements {
     /// Indexes of the key's columns.
     key: Vec<usize>,
     key_names: String,
-    /// A row that was not taken may have been dropped by a trigger: its key need not be there.
-    may_drop: bool,
+    triggers: Triggers,
+}
+
+/// Whether the table has triggers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Triggers {
+    None,
+    /// It has, and its new rows can be counted at the end of the run.
+    Counted,
+    /// It has, and they cannot.
+    Uncounted,
 }
 
 impl Statements {
-    /// `decides`: the table's definition says what a conflict does; `may_drop`: it has triggers.
-    pub(super) fn new(table: &Table, name: &str, decides: bool, may_drop: bool) -> Statements {
+    /// `decides`: the table's definition says what a conflict does.
+    pub(super) fn new(table: &Table, name: &str, decides: bool, triggers: Triggers) -> Statements {
         let key = table.key.iter().filter_map(|column| table.position(column)).collect();
         let (texts, key_names) = (Texts::new(table, name, decides), table.key.join(", "));
-        Statements { texts, key, key_names, may_drop }
+        Statements { texts, key, key_names, triggers }
     }
 }
 
@@ -94,6 +105,9 @@ pub(super) async fn write<T: Row>(
             writer.record(items).await?;
         }
     }
+    if statements.triggers == Triggers::Uncounted {
+        writer.all_there(&group.items).await?;
+    }
     Ok(count(group, conflict, stage, statements, &writer.outcomes))
 }
 
@@ -126,21 +140,24 @@ impl Writer<'_> {
         if self.wary > 0 {
             return self.some_with_keys(items).await;
         }
-        match self.execute(self.statements.texts.plain(items.len()), items).await {
+        match self.execute(self.statements.texts.plain(items.len()), items).await? {
             Ok(changed) => {
                 expect(changed, items.len())?;
                 self.outcomes.extend(items.iter().map(|_| Outcome::Stored));
                 Ok(())
             }
-            Err(error) if is_constraint(&error) => {
-                if self.statements.key.is_empty() || self.statements.may_drop {
-                    return self.one_by_one(items).await;
-                }
+            Err(_) if self.statements.key.is_empty() || self.has_triggers() => {
+                self.one_by_one(items).await
+            }
+            Err(_) => {
                 self.wary = WARY;
                 self.some_with_keys(items).await
             }
-            Err(error) => Err(error.into()),
         }
+    }
+
+    fn has_triggers(&self) -> bool {
+        self.statements.triggers != Triggers::None
     }
 
     /// The same, for rows whose keys the table may have.
@@ -160,15 +177,14 @@ impl Writer<'_> {
             Conflict::Error | Conflict::Skip => (texts.if_new(items.len()), Outcome::Exists),
         };
         let replaces = of_existing == Outcome::Updated && !texts.is_only_key();
-        match self.execute(text, items).await {
+        match self.execute(text, items).await? {
             Ok(changed) => {
                 expect(changed, if replaces { items.len() } else { items.len() - existing })?;
                 let outcome = |exists| if exists { of_existing.clone() } else { Outcome::Stored };
                 self.outcomes.extend(exists.into_iter().map(outcome));
                 Ok(())
             }
-            Err(error) if is_constraint(&error) => self.one_by_one(items).await,
-            Err(error) => Err(error.into()),
+            Err(_) => self.one_by_one(items).await,
         }
     }
 
@@ -198,7 +214,7 @@ impl Writer<'_> {
     }
 
     async fn one<T: Row>(&mut self, item: &Item<T>) -> Result<Outcome, Failed> {
-        match self.execute(self.statements.texts.if_new(1), std::slice::from_ref(item)).await {
+        match self.execute(self.statements.texts.if_new(1), std::slice::from_ref(item)).await? {
             Ok(0) if !self.statements.key.is_empty() => match self.conflict {
                 Conflict::Update => self.replace(item).await,
                 Conflict::Error | Conflict::Skip => {
@@ -206,33 +222,50 @@ impl Writer<'_> {
                 }
             },
             Ok(changed) => expect(changed, 1).map(|()| Outcome::Stored),
-            Err(error) => refused(error),
+            Err(words) => Ok(Outcome::Refused(words)),
         }
     }
 
     /// Fails if a row that the table did not take has a key that the table does not have.
     async fn must_exist<T: Row>(&mut self, item: &Item<T>) -> Result<(), Failed> {
-        if !self.statements.may_drop {
+        if !self.has_triggers() {
             return Ok(());
         }
         let exists = self.look_up(&self.keys(std::slice::from_ref(item))).await?;
         expect(u64::from(exists[0]), 1)
     }
 
+    /// Fails if the table does not have all the rows that it took.
+    async fn all_there<T: Row>(&mut self, items: &[Item<T>]) -> Result<(), Failed> {
+        let mut done = 0;
+        for items in items.chunks(self.statements.texts.most_rows()).flat_map(powers) {
+            let keys = self.keys(items);
+            let exists = self.look_up(&keys).await?;
+            let there = exists.iter().zip(&keys).zip(&self.outcomes[done..]);
+            let missing = there.filter(|((exists, key), outcome)| {
+                let taken = matches!(outcome, Outcome::Stored | Outcome::Updated);
+                taken && !**exists && !key.contains(&Value::Null)
+            });
+            expect((items.len() - missing.count()) as u64, items.len())?;
+            done += items.len();
+        }
+        Ok(())
+    }
+
     /// Puts a row in the place of the one with its key.
     async fn replace<T: Row>(&mut self, item: &Item<T>) -> Result<Outcome, Failed> {
         let texts = &self.statements.texts;
-        match self.execute(texts.replace(1), std::slice::from_ref(item)).await {
+        match self.execute(texts.replace(1), std::slice::from_ref(item)).await? {
             Ok(changed) => {
                 expect(changed, usize::from(!texts.is_only_key())).map(|()| Outcome::Updated)
             }
-            Err(error) => refused(error),
+            Err(words) => Ok(Outcome::Refused(words)),
         }
     }
 
     /// Writes all rows of one record, or none if one of them is refused.
     async fn record<T: Row>(&mut self, items: &[Item<T>]) -> Result<(), Failed> {
-        sqlx::query("SAVEPOINT record").execute(&mut *self.connection).await?;
+        self.run("SAVEPOINT record").await?;
         let first = self.outcomes.len();
         self.one_by_one(items).await?;
         let fails = |outcome: &&Outcome| match outcome {
@@ -242,16 +275,43 @@ impl Writer<'_> {
         };
         let failed = self.outcomes[first..].iter().find(fails).cloned();
         if let Some(failed) = failed {
-            sqlx::query("ROLLBACK TO record").execute(&mut *self.connection).await?;
+            self.run("ROLLBACK TO record").await?;
             self.outcomes[first..].fill(failed);
         }
-        sqlx::query("RELEASE record").execute(&mut *self.connection).await?;
+        self.run("RELEASE record").await?;
         Ok(())
     }
 
-    async fn execute<T: Row>(&mut self, text: &str, items: &[Item<T>]) -> Result<u64, sqlx::Error> {
-        let done = sqlx::query_with(text, arguments(items)?).execute(&mut *self.connection).await?;
-        Ok(done.rows_affected())
+    /// Runs a statement: how many rows it changed, or why the table refused one of them. Nothing of it is there then.
+    async fn execute<T: Row>(
+        &mut self,
+        text: &str,
+        items: &[Item<T>],
+    ) -> Result<Result<u64, String>, Failed> {
+        let guarded = self.has_triggers();
+        if guarded {
+            self.run("SAVEPOINT statement").await?;
+        }
+        let done = sqlx::query_with(text, arguments(items)?).execute(&mut *self.connection).await;
+        let done = match done {
+            Ok(done) => Ok(done.rows_affected()),
+            Err(error) => match trouble(&error) {
+                Trouble::Constraint(words) => Err(words),
+                _ => return Err(error.into()),
+            },
+        };
+        if guarded && done.is_err() {
+            let back = self.run("ROLLBACK TO statement").await;
+            back.map_err(|_| unexpected("a trigger rolled the transaction back; take it away"))?;
+        }
+        if guarded {
+            self.run("RELEASE statement").await?;
+        }
+        Ok(done)
+    }
+
+    async fn run(&mut self, text: &'static str) -> Result<(), sqlx::Error> {
+        sqlx::query(text).execute(&mut *self.connection).await.map(|_| ())
     }
 
     fn keys<'v, T: Row>(&self, items: &'v [Item<T>]) -> Vec<Vec<Value<'v>>> {
@@ -281,25 +341,13 @@ fn arguments<T: Row>(items: &[Item<T>]) -> Result<SqliteArguments<'_>, sqlx::Err
     Ok(arguments)
 }
 
-/// True if a row was refused and the statement has left nothing behind.
-fn is_constraint(error: &sqlx::Error) -> bool {
-    matches!(trouble(error), Trouble::Constraint(_))
-}
-
-fn refused(error: sqlx::Error) -> Result<Outcome, Failed> {
-    match trouble(&error) {
-        Trouble::Constraint(words) => Ok(Outcome::Refused(words)),
-        _ => Err(error.into()),
-    }
-}
-
 /// A statement must change as many rows as it was given: a trigger that drops rows would lose them without a word.
 fn expect(changed: u64, rows: usize) -> Result<(), Failed> {
     if changed == rows as u64 {
         return Ok(());
     }
     Err(unexpected(&format!(
-        "the table took {changed} of {rows} rows; take away the trigger that drops rows"
+        "the table took {changed} of {rows} rows; take away the trigger that drops or deletes rows"
     )))
 }
 

@@ -241,9 +241,10 @@ pub(super) async fn has_triggers(
     .await
 }
 
-/// The highest row number, if it can be told and new rows get higher ones.
+/// The highest row number, if it can be told and new rows of `table` get higher ones.
 pub(super) async fn highest_row(
     connection: &mut SqliteConnection,
+    table: &Table,
     name: &str,
 ) -> Result<Option<i64>, sqlx::Error> {
     let number: Option<String> = sqlx::query_scalar(
@@ -252,18 +253,21 @@ pub(super) async fn highest_row(
     .bind(name)
     .fetch_optional(&mut *connection)
     .await?;
-    let without: Option<i64> =
-        sqlx::query_scalar("SELECT wr FROM pragma_table_list WHERE schema = 'main' AND name = ?")
-            .bind(name)
-            .fetch_optional(&mut *connection)
-            .await?;
+    let without: Option<i64> = sqlx::query_scalar(
+        "SELECT wr FROM pragma_table_list WHERE schema = 'main' AND name = ? COLLATE NOCASE",
+    )
+    .bind(name)
+    .fetch_optional(&mut *connection)
+    .await?;
     let other: bool = sqlx::query_scalar(
         "SELECT EXISTS (SELECT 1 FROM pragma_table_xinfo(?) WHERE name = 'rowid' COLLATE NOCASE)",
     )
     .bind(name)
     .fetch_one(&mut *connection)
     .await?;
-    if number.is_some() || without != Some(0) || other {
+    let is_ours =
+        |name: String| table.columns.iter().any(|ours| ours.name.eq_ignore_ascii_case(&name));
+    if number.is_some_and(is_ours) || without != Some(0) || other {
         return Ok(None);
     }
     let highest: i64 =
@@ -272,6 +276,18 @@ pub(super) async fn highest_row(
             .await?;
     // After the highest one of all, SQLite draws numbers at random.
     Ok((highest < i64::MAX).then_some(highest))
+}
+
+/// True if the table has at least so many rows.
+pub(super) async fn has_rows(
+    connection: &mut SqliteConnection,
+    name: &str,
+    rows: u64,
+) -> Result<bool, sqlx::Error> {
+    let Some(last) = rows.checked_sub(1) else { return Ok(true) };
+    let text = format!("SELECT EXISTS (SELECT 1 FROM {} LIMIT 1 OFFSET ?)", quoted(name));
+    let last = i64::try_from(last).unwrap_or(i64::MAX);
+    sqlx::query_scalar(&text).bind(last).fetch_one(connection).await
 }
 
 /// How many rows have a higher number.

@@ -671,3 +671,61 @@ fn a_sink_can_be_sent_to_a_task_with_any_row() {
     is_sink::<super::SqlSink<Entry>>();
     let _ = attempt();
 }
+
+/// Tables whose new rows can be counted by their numbers, and tables whose rows have none.
+const KINDS_OF_TABLES: [&str; 3] = [
+    "CREATE TABLE entries (key TEXT PRIMARY KEY, value INTEGER)",
+    "CREATE TABLE entries (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, value INTEGER)",
+    "CREATE TABLE entries (key TEXT PRIMARY KEY, value INTEGER) WITHOUT ROWID",
+];
+
+#[test]
+fn a_trigger_that_deletes_rows_is_noticed_whatever_the_table_and_however_it_is_named() {
+    for ddl in KINDS_OF_TABLES {
+        for deletes in ["key = new.key AND key = 'b'", "key < new.key"] {
+            kit::run(async {
+                let mut world = World::new("a,1\nb,2\nc,3\nd,4\n");
+                world.table = "ENTRIES";
+                world.execute(ddl).await;
+                let trigger = format!(
+                    "CREATE TRIGGER t AFTER INSERT ON entries BEGIN DELETE FROM entries WHERE {deletes}; END"
+                );
+                world.execute(&trigger).await;
+                let import = Import { batch: 2, ..Import::default() };
+                let error = world.import(import).await.unwrap_err();
+                assert!(error.contains("trigger"), "{ddl}, {deletes}: {error}");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_trigger_that_rolls_back_ends_the_run_and_one_that_fails_leaves_nothing_of_its_statement() {
+    for ddl in KINDS_OF_TABLES {
+        for (resolution, conflict) in
+            [("ROLLBACK", Conflict::Error), ("FAIL", Conflict::Error), ("FAIL", Conflict::Skip)]
+        {
+            kit::run(async {
+                let world = World::new("a,1\nb,2\nc,3\nd,4\n");
+                world.execute(ddl).await;
+                world.execute("CREATE TABLE seen (key TEXT UNIQUE)").await;
+                world.execute("INSERT INTO seen VALUES ('c')").await;
+                let trigger = format!(
+                    "CREATE TRIGGER t AFTER INSERT ON entries BEGIN INSERT OR {resolution} INTO seen VALUES (new.key); END"
+                );
+                world.execute(&trigger).await;
+                let ended = world.import(Import { conflict, ..Import::default() }).await;
+                if resolution == "ROLLBACK" {
+                    let error = ended.unwrap_err();
+                    assert!(error.contains("rolled the transaction back"), "{ddl}: {error}");
+                    assert_eq!(world.rows().await, "", "{ddl}");
+                    world.import(Import::default()).await.unwrap_err();
+                    assert_eq!(world.rows().await, "", "{ddl}: nothing outside of a transaction");
+                } else {
+                    ended.unwrap();
+                    assert_eq!(world.rows().await, "a=1 b=2 d=4", "{ddl}, {conflict:?}");
+                }
+            });
+        }
+    }
+}

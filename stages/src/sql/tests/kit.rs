@@ -127,6 +127,8 @@ pub(crate) struct World {
     folder: tempfile::TempDir,
     pub(crate) input: PathBuf,
     pub(crate) target: Target,
+    /// The name by which imports write it.
+    pub(crate) table: &'static str,
 }
 
 pub(crate) fn run<F: Future>(future: F) -> F::Output {
@@ -151,14 +153,14 @@ impl World {
         let path = folder.path().canonicalize().unwrap().join("input.csv");
         std::fs::write(&path, input).unwrap();
         let target = Target::parse(folder.path().join("entries.db").to_str().unwrap()).unwrap();
-        World { folder, input: path, target }
+        World { folder, input: path, target, table: "entries" }
     }
 
     pub(crate) fn pipeline(&self, conflict: Conflict) -> PipelineIdentity {
         PipelineIdentity {
             pipeline: "entries".into(),
             rules: 1,
-            table: "entries".into(),
+            table: self.table.into(),
             dialect: "plain".into(),
             mapping: "key value".into(),
             conflict: conflict.as_str().into(),
@@ -211,6 +213,7 @@ impl World {
 
     async fn try_sink(&self, ticket: &Ticket, import: &Import) -> Result<SqlSink<Entry>, String> {
         let mut builder = SqlSink::builder(&self.with_pages(import.max_pages), ticket)
+            .table(self.table)
             .on_conflict(import.conflict)
             .max_errors(import.max_errors)
             .retry_for(import.retry_for.unwrap_or(Duration::from_secs(10)));
