@@ -271,6 +271,18 @@ pub async fn write_progress(
             return Err(ticket
                 .unbalanced(format!("the progress of input {} would go back to {at}", at.input)));
         }
+        if lines.repaired > 0 {
+            sqlx::query(
+                "INSERT INTO gegendruck_repaired (run, input, records) VALUES (?, ?, ?) \
+                 ON CONFLICT (run, input) DO UPDATE SET records = excluded.records",
+            )
+            .bind(&ticket.run)
+            .bind(i64::from(at.input))
+            .bind(int(lines.repaired))
+            .execute(&mut *connection)
+            .await
+            .map_err(&failed)?;
+        }
     }
     for (reason, records) in settled.filtered.iter() {
         sqlx::query(
@@ -372,7 +384,8 @@ pub async fn added_rows(
 }
 
 /// Completes the run: checks that all inputs were read to their end and that all counts agree, and sets the exit code (0, or 1
-/// if there are rejects). Gives the run's counts over all attempts.
+/// if there are rejects, also if those are of the contracts that were imported for it, which is so in a database that its
+/// pipeline has created). Gives the run's counts over all attempts.
 ///
 /// # Errors
 /// Something does not agree, or the database failed; the run is not complete then.
@@ -413,7 +426,9 @@ pub async fn complete(
     }
     write_tried(connection, ticket, &[]).await?;
     let update = format!(
-        "UPDATE gegendruck_runs SET state = 'complete', finished = {NOW}, exit_code = min(rejected, 1) WHERE run = ?"
+        "UPDATE gegendruck_runs AS r SET state = 'complete', finished = {NOW}, exit_code = min(1, rejected + coalesce(( \
+         SELECT rejected FROM gegendruck_runs c JOIN gegendruck_target ON created_by = r.pipeline WHERE c.run = r.contracts_run \
+         ), 0)) WHERE run = ?"
     );
     sqlx::query(&update).bind(&ticket.run).execute(connection).await.map_err(&failed)?;
     Ok(tally)

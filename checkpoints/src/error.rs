@@ -198,6 +198,18 @@ pub enum Refusal {
         /// The other.
         other: PathBuf,
     },
+    /// Either of two files may be an input of which nothing is committed, and that is no longer where it was.
+    #[error("{} and {} may both be {}, of which run {run} has committed nothing; put that one back where it was", one.display(), other.display(), path.display())]
+    Ambiguous {
+        /// One.
+        one: PathBuf,
+        /// The other.
+        other: PathBuf,
+        /// The input, as the run knew it.
+        path: PathBuf,
+        /// The run.
+        run: String,
+    },
     /// Rows were stored, and the table is no longer there.
     #[error(
         "run {run} stored {stored} rows in table {table}, and there is no such table now; restore it"

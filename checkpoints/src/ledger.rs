@@ -13,15 +13,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use gegendruck::Position;
+use gegendruck::{Clock, Moment, Position};
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{Connection, Row};
 
 use crate::schema::{Definition, TABLES, VERSION, first_row, upgrade};
 use crate::{LedgerError, Target, TargetError, Trouble, trouble};
-
-/// How often the ledger asks for a lock that somebody else holds, half a second each.
-const TRIES: u32 = 20;
 
 /// The ledger of one target.
 pub struct Ledger {
@@ -181,17 +178,25 @@ impl Ledger {
 
     /// Begins a transaction that may write. Dropped without [`Ledger::commit`], it is rolled back.
     pub(crate) async fn transaction(&mut self) -> Result<SqliteConnection, LedgerError> {
-        self.connection().await?;
-        for _ in 1..TRIES {
+        self.transaction_within(self.target.patience()).await
+    }
+
+    /// The same, for somebody who is less patient.
+    pub(crate) async fn transaction_within(
+        &mut self,
+        patience: Duration,
+    ) -> Result<SqliteConnection, LedgerError> {
+        let clock = Clock::start();
+        loop {
+            self.connection().await?;
             match self.try_transaction().await {
-                Err(LedgerError::Database { trouble: Trouble::Busy, .. }) => {}
+                Err(LedgerError::Database { trouble: Trouble::Busy, .. })
+                    if clock.now().since(Moment::default()) < patience => {}
                 outcome => return outcome,
             }
-            self.connection().await?;
             // SQLite has waited already; this lets others run where it does not wait.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        self.try_transaction().await
     }
 
     async fn try_transaction(&mut self) -> Result<SqliteConnection, LedgerError> {
@@ -227,6 +232,16 @@ impl Ledger {
     fn other_version(&self, found: i64, remedy: impl Into<String>) -> LedgerError {
         let path = self.target.path().into();
         LedgerError::Version { path, found, expected: VERSION, remedy: remedy.into() }
+    }
+
+    /// The statement that gives the inputs of one run.
+    pub(crate) fn inputs_of_a_run(&self) -> &'static str {
+        if self.version >= 3 {
+            "SELECT i.*, coalesce(records, 0) AS repaired FROM gegendruck_inputs i \
+             LEFT JOIN gegendruck_repaired r ON r.run = i.run AND r.input = i.input WHERE i.run = ? ORDER BY i.input"
+        } else {
+            "SELECT *, 0 AS repaired FROM gegendruck_inputs WHERE run = ? ORDER BY input"
+        }
     }
 
     /// True if a run would upgrade its tables.

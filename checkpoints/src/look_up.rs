@@ -15,6 +15,7 @@
 //!   unfinished run could be meant. To go on, it is always read up to the committed byte: the state of the hash is needed.
 //! - An input of which no record was settled is known by its path: there is no content to tell it by, and nothing to lose.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -119,7 +120,7 @@ impl Ledger {
             rows.iter().map(query::run_info).collect::<Result<Vec<_>, _>>().map_err(&failed)?;
         let mut known = Vec::new();
         for (index, run) in runs.iter().enumerate() {
-            let rows = sqlx::query("SELECT * FROM gegendruck_inputs WHERE run = ? ORDER BY input")
+            let rows = sqlx::query(self.inputs_of_a_run())
                 .bind(&run.run)
                 .fetch_all(self.connection().await?)
                 .await
@@ -293,7 +294,13 @@ impl Past {
                 && known.file.path.file_name() == file.path.file_name()
                 && known.file.size == file.size
         };
-        let named = self.latest(here).next().or_else(|| self.latest(moved).next());
+        // Of several, the one that it was: moved on the disk, else copied with its folders.
+        let unlike = |(_, known): &(usize, &Known)| {
+            let file_now = (file.device, file.inode, file.mtime);
+            let moved = (known.file.device, known.file.inode, known.file.mtime) == file_now;
+            (!moved, Reverse(common_end(&known.file.path, &file.path)))
+        };
+        let named = self.latest(here).next().or_else(|| self.latest(moved).min_by_key(unlike));
         // Equal to a complete input.
         let whole = |known: &Known| known.at.byte == file.size && begins_with(known);
         let told = |known: &Known| known.has_records() || known.file.path == file.path;
@@ -339,6 +346,7 @@ impl Past {
             }
             let mut point = self.after_growth(known, print.clone(), file)?;
             point.start = point.at;
+            point.lines.repaired = 0;
             return Ok(Found::Grown { point });
         }
         Ok(Found::New(file.clone()))
@@ -475,7 +483,13 @@ impl Past {
                     run = Some(this);
                     let path = point.file.path.clone();
                     if let Some((first, _)) = going_on.insert(known, (point, accepted)) {
-                        return Err(Refusal::SameContent { one: first.file.path, other: path });
+                        let (one, other) = (first.file.path, path);
+                        let known = &self.known[known];
+                        if known.has_records() {
+                            return Err(Refusal::SameContent { one, other });
+                        }
+                        let (path, run) = (known.file.path.clone(), self.run(known).run.clone());
+                        return Err(Refusal::Ambiguous { one, other, path, run });
                     }
                 }
             }
@@ -554,6 +568,11 @@ impl Known {
             complete: *complete,
         }
     }
+}
+
+/// How many names two paths have in common at their ends.
+fn common_end(one: &Path, other: &Path) -> usize {
+    one.components().rev().zip(other.components().rev()).take_while(|(a, b)| a == b).count()
 }
 
 fn number(inputs: &mut [ResumePoint], from: usize) {

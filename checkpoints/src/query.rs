@@ -80,12 +80,13 @@ pub struct RunInfo {
 }
 
 impl RunInfo {
-    /// Lines of all inputs that are no records.
+    /// What else was counted of all inputs.
     pub fn lines(&self) -> Lines {
         self.inputs.iter().fold(Lines::default(), |sum, input| Lines {
             header: sum.header + input.lines.header,
             blank: sum.blank + input.lines.blank,
             trailer: sum.trailer + input.lines.trailer,
+            repaired: sum.repaired + input.lines.repaired,
         })
     }
 }
@@ -101,7 +102,7 @@ pub struct InputInfo {
     pub start: Position,
     /// Up to where all its records are committed.
     pub at: Position,
-    /// Its lines up to there that are no records.
+    /// What else was counted of it up to there.
     pub lines: Lines,
     /// True if all of it is committed.
     pub complete: bool,
@@ -258,25 +259,34 @@ impl Ledger {
         self.newest(None).await
     }
 
-    /// The newest complete run of a pipeline, if there is one.
+    /// The newest complete run of a pipeline into a table, if there is one.
     ///
     /// # Errors
     /// The ledger cannot be read.
     ///
     /// # Cancel safety
     /// Only reads.
-    pub async fn completed(&mut self, pipeline: &str) -> Result<Option<RunInfo>, LedgerError> {
-        self.newest(Some(pipeline)).await
+    pub async fn completed(
+        &mut self,
+        pipeline: &str,
+        table: &str,
+    ) -> Result<Option<RunInfo>, LedgerError> {
+        self.newest(Some((pipeline, table))).await
     }
 
-    /// The newest run, or the newest complete one of a pipeline.
-    async fn newest(&mut self, complete_of: Option<&str>) -> Result<Option<RunInfo>, LedgerError> {
+    /// The newest run, or the newest complete one of a pipeline into a table.
+    async fn newest(
+        &mut self,
+        complete_of: Option<(&str, &str)>,
+    ) -> Result<Option<RunInfo>, LedgerError> {
         let failed = self.failed("reading the runs");
         let run: Option<String> = sqlx::query_scalar(
-            "SELECT run FROM gegendruck_runs WHERE ?1 IS NULL OR (pipeline = ?1 AND state = 'complete') \
+            "SELECT run FROM gegendruck_runs \
+             WHERE ?1 IS NULL OR (pipeline = ?1 AND table_name = ?2 COLLATE NOCASE AND state = 'complete') \
              ORDER BY number DESC LIMIT 1",
         )
-        .bind(complete_of)
+        .bind(complete_of.map(|(pipeline, _)| pipeline))
+        .bind(complete_of.map(|(_, table)| table))
         .fetch_optional(self.connection().await?)
         .await
         .map_err(failed)?;
@@ -424,13 +434,12 @@ impl Ledger {
 
     pub(crate) async fn inputs(&mut self, run: &str) -> Result<Vec<InputInfo>, LedgerError> {
         let failed = self.failed("reading the inputs");
-        let inputs: Result<Vec<InputInfo>, sqlx::Error> =
-            sqlx::query("SELECT * FROM gegendruck_inputs WHERE run = ? ORDER BY input")
-                .bind(run)
-                .fetch(self.connection().await?)
-                .and_then(async |row| input_info(&row))
-                .try_collect()
-                .await;
+        let inputs: Result<Vec<InputInfo>, sqlx::Error> = sqlx::query(self.inputs_of_a_run())
+            .bind(run)
+            .fetch(self.connection().await?)
+            .and_then(async |row| input_info(&row))
+            .try_collect()
+            .await;
         inputs.map_err(failed)
     }
 }
@@ -494,6 +503,7 @@ pub(crate) fn lines(row: &SqliteRow) -> Result<Lines, sqlx::Error> {
         header: count(row, "header_lines")?,
         blank: count(row, "blank_lines")?,
         trailer: count(row, "trailer_lines")?,
+        repaired: count(row, "repaired")?,
     })
 }
 

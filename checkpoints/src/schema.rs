@@ -21,7 +21,7 @@
 pub const VERSION: i64 = 1 + STEPS.len() as i64;
 
 /// What leads from one version to the next, from version 1 on.
-const STEPS: &[&str] = &[TRIED];
+const STEPS: &[&str] = &[TRIED, REPAIRED];
 
 /// The database's clock, as the ledger writes it.
 pub(crate) const NOW: &str = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')";
@@ -217,6 +217,7 @@ CREATE TABLE gegendruck_marks (
 ",
     },
     Definition { name: "gegendruck_tried", since: 2, ddl: TRIED },
+    Definition { name: "gegendruck_repaired", since: 3, ddl: REPAIRED },
 ];
 
 const TRIED: &str = "\
@@ -229,6 +230,15 @@ CREATE TABLE gegendruck_tried (
   first_tried TEXT NOT NULL,
   last_tried TEXT NOT NULL,
   PRIMARY KEY (run, input, record, stage)
+) STRICT;
+";
+
+const REPAIRED: &str = "\
+CREATE TABLE gegendruck_repaired (
+  run TEXT NOT NULL,
+  input INTEGER NOT NULL,
+  records INTEGER NOT NULL,        -- committed ones whose values were changed on the way in, as a flag says
+  PRIMARY KEY (run, input)
 ) STRICT;
 ";
 

@@ -11,8 +11,9 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{ConnectOptions, Connection};
@@ -25,7 +26,11 @@ pub struct Target {
     path: PathBuf,
     max_pages: Option<u32>,
     leaves_nothing: bool,
+    patience: Duration,
 }
+
+/// How long a lock that somebody else holds is asked for again, unless it is said.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a target cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -129,7 +134,7 @@ impl Target {
         if real.to_str().is_none() {
             return Err(wrong("is not in UTF-8, which SQLite needs; name another file"));
         }
-        Ok(Target { path: real, max_pages, leaves_nothing: false })
+        Ok(Target { path: real, max_pages, leaves_nothing: false, patience: PATIENCE })
     }
 
     /// The database's absolute path.
@@ -165,6 +170,15 @@ impl Target {
         name.into()
     }
 
+    /// The file that stands at the database's path, by device and inode.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be looked at.
+    pub fn file(&self) -> io::Result<(u64, u64)> {
+        let metadata = self.path.metadata()?;
+        Ok((metadata.dev(), metadata.ino()))
+    }
+
     /// Creates an empty file if there is none, and says whether it did.
     ///
     /// # Errors
@@ -192,6 +206,16 @@ impl Target {
     /// A dropped future leaves nothing open.
     pub async fn connect(&self) -> Result<SqliteConnection, sqlx::Error> {
         sqlite::writer(&self.path, self.max_pages).connect().await
+    }
+
+    /// The same target for somebody who can wait so long for the database while others write it (10 s by default), before a run
+    /// has begun. What a run says of itself later never waits longer than that.
+    pub fn patient(self, patience: Duration) -> Target {
+        Target { patience, ..self }
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
     }
 
     /// The same target for somebody who only looks: reading leaves no files beside the database. They would be the reader's own,

@@ -485,6 +485,54 @@ fn an_input_of_which_nothing_was_settled_is_begun_again_whatever_it_is_now() {
 }
 
 #[test]
+fn inputs_of_one_name_and_size_of_which_nothing_was_settled_are_told_apart_when_they_move() {
+    run(async {
+        for done in [0, 10] {
+            let world = World::new();
+            let folders = ["d1", "d2", "d3"];
+            let write = |under: &str, folder: &str, letter: char| {
+                std::fs::create_dir_all(world.path(under).join(folder)).unwrap();
+                world.write(&format!("{under}/{folder}/c.csv"), &lines(letter, 10))
+            };
+            let old: Vec<PathBuf> = folders
+                .iter()
+                .zip('a'..)
+                .map(|(folder, letter)| write("old", folder, letter))
+                .collect();
+            let (_ledger, ticket, mut inputs) = world.start(&old, Accept::default()).await;
+            if done > 0 {
+                world.commit(&ticket, &mut inputs[0], done).await;
+            }
+            let begins = if done > 0 { "0:c.csv@end" } else { "0:c.csv@1" };
+            let expected = format!("go on {begins} 1:c.csv@1 2:c.csv@1");
+            let new: Vec<PathBuf> = old
+                .iter()
+                .map(|path| world.path("new").join(path.strip_prefix(world.path("old")).unwrap()))
+                .collect();
+            // Copied with their folders, and moved.
+            for (folder, letter) in folders.iter().zip('a'..) {
+                write("new", folder, letter);
+            }
+            std::fs::rename(world.path("old"), world.path("away")).unwrap();
+            assert_eq!(world.says(&pipeline(), &new, Accept::default()).await, expected);
+            let flat = ["x", "y", "z"].map(|folder| world.path(folder).join("c.csv"));
+            for (folder, path) in folders.iter().zip(&flat) {
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::rename(world.path("away").join(folder).join("c.csv"), path).unwrap();
+            }
+            assert_eq!(world.says(&pipeline(), &flat, Accept::default()).await, expected);
+            // Copied elsewhere, nothing tells one from the other.
+            for (path, letter) in flat.iter().zip('a'..) {
+                std::fs::remove_file(path).unwrap();
+                std::fs::write(path, lines(letter, 10)).unwrap();
+            }
+            let said = world.says(&pipeline(), &flat, Accept::default()).await;
+            assert!(said.contains(" may both be "), "{said}");
+        }
+    });
+}
+
+#[test]
 fn empty_inputs_are_done_by_name_only() {
     run(async {
         let world = World::new();
@@ -590,7 +638,7 @@ fn c25_a_damaged_ledger_is_refused_and_left_as_it_is() {
     for (damage, expected) in [
         ("DELETE FROM gegendruck_runs", "runs are missing"),
         ("DELETE FROM gegendruck_target", "the row of gegendruck_target is missing"),
-        ("UPDATE gegendruck_target SET version = 3", "has version 3, expected 2; use the program"),
+        ("UPDATE gegendruck_target SET version = 4", "has version 4, expected 3; use the program"),
         ("UPDATE gegendruck_target SET version = 0", "0 is no version"),
         ("DROP TABLE gegendruck_rejects", "table gegendruck_rejects is missing"),
         ("DROP TABLE gegendruck_target", "table gegendruck_target is missing"),
@@ -911,15 +959,22 @@ fn the_ddl_for_a_dba_makes_the_ledger_that_is_opened() {
     });
 }
 
-/// What a target of version 1 holds; see `fixtures/README.md`.
-const LEDGER_1: &str = include_str!("../fixtures/ledger-1.sql");
+/// What a target of version 1 holds, and what one of version 2 holds more; see `fixtures/README.md`.
+const OLDER_LEDGERS: [&str; 2] =
+    [include_str!("../fixtures/ledger-1.sql"), include_str!("../fixtures/ledger-2.sql")];
 
 impl World {
-    /// A target of version 1, and the input of its interrupted run.
     async fn of_version_1() -> (World, [PathBuf; 1]) {
+        World::of_version(1).await
+    }
+
+    /// A target of an older version, and the input of its interrupted run.
+    async fn of_version(version: usize) -> (World, [PathBuf; 1]) {
         let world = World::new();
         drop(std::fs::File::create(world.target.path()).unwrap());
-        world.execute(LEDGER_1).await;
+        for more in &OLDER_LEDGERS[..version] {
+            world.execute(more).await;
+        }
         let path = world.write("a.csv", &lines('a', 10));
         (world, [path])
     }
@@ -938,23 +993,42 @@ impl World {
 #[test]
 fn an_older_ledger_is_read_as_it_is() {
     run(async {
-        let (world, _) = World::of_version_1().await;
-        let before = world.dump().await;
-        let mut ledger = Ledger::read(&world.target).await.unwrap();
-        let run = ledger.latest_run().await.unwrap().unwrap();
-        assert_eq!((run.state, run.exit_code, run.attempts), (RunState::Interrupted, Some(5), 1));
-        assert_eq!((run.tally.read, run.inputs[0].at.record), (6, 7));
-        assert_eq!(ledger.attempts(&run.run).await.unwrap()[0].host, "etl03");
-        assert_eq!(ledger.filtered(&run.run).await.unwrap(), [("left_out".into(), 1)]);
-        let report = ledger.report(&run.run).await.unwrap().unwrap().report;
-        assert_eq!(report.tally.stored, 6);
-        assert_eq!(ledger.audit(None).await.unwrap()[0].who, "import");
-        assert_eq!(ledger.marked(&run.run).await.unwrap().unwrap().at.record, 7);
-        let rejects: Vec<RejectInfo> =
-            ledger.rejects(None).await.unwrap().try_collect().await.unwrap();
-        assert_eq!((rejects.len(), rejects[0].bytes.as_deref()), (1, Some(&b"a004\n"[..])));
-        drop(ledger);
-        assert_eq!(world.dump().await, before);
+        for version in [1, 2] {
+            is_read_as_it_is(World::of_version(version).await.0).await;
+        }
+    });
+}
+
+async fn is_read_as_it_is(world: World) {
+    let before = world.dump().await;
+    let mut ledger = Ledger::read(&world.target).await.unwrap();
+    let run = ledger.latest_run().await.unwrap().unwrap();
+    assert_eq!((run.state, run.exit_code, run.attempts), (RunState::Interrupted, Some(5), 1));
+    assert_eq!((run.tally.read, run.inputs[0].at.record), (6, 7));
+    assert_eq!(ledger.attempts(&run.run).await.unwrap()[0].host, "etl03");
+    assert_eq!(ledger.filtered(&run.run).await.unwrap(), [("left_out".into(), 1)]);
+    let report = ledger.report(&run.run).await.unwrap().unwrap().report;
+    assert_eq!(report.tally.stored, 6);
+    assert_eq!(ledger.audit(None).await.unwrap()[0].who, "import");
+    assert_eq!(ledger.marked(&run.run).await.unwrap().unwrap().at.record, 7);
+    let rejects: Vec<RejectInfo> = ledger.rejects(None).await.unwrap().try_collect().await.unwrap();
+    assert_eq!((rejects.len(), rejects[0].bytes.as_deref()), (1, Some(&b"a004\n"[..])));
+    drop(ledger);
+    assert_eq!(world.dump().await, before);
+}
+
+#[test]
+fn a_ledger_of_version_2_is_upgraded_with_the_attempts_that_it_keeps() {
+    run(async {
+        let (world, paths) = World::of_version(2).await;
+        let mut ledger = world.ledger().await;
+        let decision = ledger.look_up(&pipeline(), &paths, Accept::default()).await.unwrap();
+        let Decision::GoOn(go_on) = decision else { panic!("{decision:?}") };
+        let (_, tried) = ledger.go_on(&go_on, &attempt()).await.unwrap();
+        assert_eq!((tried[0].at.record, tried[0].tries.attempts), (8, 2));
+        let new = World::new();
+        drop(new.ledger().await);
+        assert_eq!(world.tables().await, new.tables().await);
     });
 }
 
@@ -1040,7 +1114,7 @@ fn an_older_ledger_that_cannot_be_upgraded_is_left_as_it_is_with_what_to_do() {
             Err(error) => error.to_string(),
         };
         assert!(
-            error.contains("the ledger has version 1, expected 2; it was not upgraded: "),
+            error.contains("the ledger has version 1, expected 3; it was not upgraded: "),
             "{error}"
         );
         assert!(error.ends_with("in what nightly-import ledger ddl prints"), "{error}");

@@ -20,6 +20,7 @@ mod watch;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
@@ -33,7 +34,6 @@ use gegendruck_stages::sql::{Create, SqlSink};
 use jiff::Timestamp;
 
 use crate::cli::{RunArgs, Settings};
-use crate::contracts::Contracts;
 use crate::dialect::formats;
 use crate::exit::{Exit, Refused, shell_word};
 use crate::imports::{Context, Import};
@@ -54,6 +54,7 @@ pub(crate) use settings::summary_can_be_written;
 
 use inputs::named;
 use look::missing_tables;
+use reference::newest_contracts;
 use refusals::sql_refused;
 use settings::{conflict, max_errors};
 use watch::{Watch, tell};
@@ -139,7 +140,7 @@ async fn whole<I: Import>(
     let command =
         target.as_ref().map_or_else(|_| String::new(), |target| again(arguments, settings, target));
     let looked = unless_stopped(&signals, &command, look::<I>(arguments)).await?;
-    let target = looked.target.clone();
+    let target = looked.target.clone().patient(arguments.retry_for);
     summary.inputs = named(&looked.inputs.paths);
     summary.target = format!("sqlite:{}", target.path().display());
     let process = Process::this(env!("CARGO_PKG_VERSION"));
@@ -151,7 +152,9 @@ async fn whole<I: Import>(
     unless_stopped(&signals, &command, look_at_target::<I>(arguments, &looked)).await?;
     let mut lock = first.map_or_else(take, Ok)?;
     let new = !target.exists();
-    let mut ledger = Ledger::open(&target, I::NAME).await.map_err(refused)?;
+    let opening = async { Ledger::open(&target, I::NAME).await.map_err(refused) };
+    let opening = told_of_waits(log, arguments.retry_for, opening);
+    let mut ledger = unless_stopped(&signals, &command, opening).await?;
     let from: Vec<_> = summary.inputs.iter().map(|(path, _)| path.as_str()).collect();
     let note = if new { " (new database created)" } else { "" };
     log.line(
@@ -183,6 +186,18 @@ async fn unless_stopped<T>(
         }
         read = reading => read,
     }
+}
+
+/// What may wait for the database: the operator is told if it takes long.
+async fn told_of_waits<T>(log: &Log, patience: Duration, waiting: impl Future<Output = T>) -> T {
+    const LONG: Duration = Duration::from_secs(2);
+    let mut waiting = std::pin::pin!(waiting);
+    if let Ok(done) = tokio::time::timeout(LONG, &mut waiting).await {
+        return done;
+    }
+    let words = "waiting for the database: somebody else holds it, or it is slow";
+    log.line(Level::Warn, &format!("{words}; --retry-for {patience:?}"));
+    waiting.await
 }
 
 impl Job<'_> {
@@ -226,20 +241,15 @@ impl Job<'_> {
                 settings["header"] = serde_json::json!({"value": header, "from": "input"});
             }
             let attempt = Attempt { process: self.process.clone(), settings };
-            let (ticket, tried) =
-                self.begin_or_go_on::<I>(decision, &inputs, &attempt, ledger).await?;
+            let beginning = self.begin_or_go_on::<I>(decision, &inputs, &attempt, ledger);
+            let beginning = told_of_waits(self.log, self.arguments.retry_for, beginning);
+            let (ticket, tried) = unless_stopped(&self.signals, &self.command, beginning).await?;
             summary.run = Some(ticket.run().into());
             self.log.set_run(ticket.run());
             drop(lock.name(ticket.run()));
             let ended = self.attempt::<I>(&inputs, tried, &context, &ticket, ledger, summary).await;
             let exit = exit_of(&ended, summary);
-            let exit = self.end(exit, &ticket, ledger, summary).await;
-            if exit == Exit::Complete && before == Exit::Rejects {
-                let words = "contracts were rejected, and claims were judged without them; see nightly-import status";
-                summary.message.get_or_insert(words.into());
-                return Ok(before);
-            }
-            Ok(exit)
+            Ok(self.end(exit, &ticket, ledger, summary).await)
         })
     }
 
@@ -259,11 +269,7 @@ impl Job<'_> {
             self.name_kept(&run.info);
             return ledger.go_on(&run, attempt).await.map_err(refused);
         }
-        let contracts = if I::NEEDS_CONTRACTS {
-            ledger.completed(Contracts::NAME).await.map_err(refused)?
-        } else {
-            None
-        };
+        let contracts = if I::NEEDS_CONTRACTS { newest_contracts(ledger).await? } else { None };
         let spec = RunSpec {
             pipeline: identity::<I>(self.arguments),
             inputs: inputs.to_vec(),
@@ -394,7 +400,14 @@ impl Job<'_> {
     ) -> Exit {
         let info = ledger.run(ticket.run()).await;
         let rejected = info.as_ref().map_or(summary.attempt.rejected, |info| info.tally.rejected);
-        let exit = if exit == Exit::Complete && rejected > 0 { Exit::Rejects } else { exit };
+        let with_rejects = info
+            .as_ref()
+            .map_or(rejected > 0, |info| info.exit_code == Some(Exit::Rejects.code().into()));
+        let exit = if exit == Exit::Complete && with_rejects { Exit::Rejects } else { exit };
+        if exit == Exit::Rejects && rejected == 0 {
+            let words = "contracts were rejected, and claims were judged without them; see nightly-import status";
+            summary.message.get_or_insert(words.into());
+        }
         let state = match exit {
             Exit::Complete | Exit::Rejects => RunState::Complete,
             Exit::Interrupted => RunState::Interrupted,

@@ -226,7 +226,7 @@ impl Summary {
 
     fn counts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Tally { read, stored, updated, rejected, filtered, duplicate } = self.total;
-        let Lines { header, blank, trailer } = self.other_lines;
+        let Lines { header, blank, trailer, repaired } = self.other_lines;
         let n = thousands;
         let inside = self.lines.saturating_sub(header + blank + trailer + read);
         let inside =
@@ -249,7 +249,15 @@ impl Summary {
             n(rejected),
             n(filtered),
             n(duplicate)
-        )
+        )?;
+        if repaired > 0 {
+            let records = counted(repaired, "record");
+            writeln!(
+                f,
+                "repaired:   {records} taken with changed values, as --quotes lenient or --nul strip say"
+            )?;
+        }
+        Ok(())
     }
 
     fn reject_line(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -73,13 +73,13 @@ pub struct Checkpoint {
     pub at: Position,
     /// A fingerprint of all bytes of the input up to `at.byte` (what hash it is belongs to the source).
     pub fingerprint: u128,
-    /// Lines of the input up to here that are no records.
+    /// What else was counted of the input up to here.
     pub lines: Lines,
     /// The input has no more records.
     pub complete: bool,
 }
 
-/// Lines of an input that are no records, counted from its beginning.
+/// What is counted of an input besides its records: lines that are none, from its beginning, and records that were changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Lines {
     /// Lines of the header.
@@ -88,6 +88,9 @@ pub struct Lines {
     pub blank: u64,
     /// Lines of the trailer.
     pub trailer: u64,
+    /// Records of the run whose values were changed on the way in, because a flag says so.
+    #[serde(default)]
+    pub repaired: u64,
 }
 
 /// How many records were dropped on purpose, by reason.

@@ -69,6 +69,16 @@ pub enum BuildError {
         /// The workers asked for.
         found: usize,
     },
+    /// A setting of calls, for a stage that calls nobody.
+    #[error(
+        "{stage}: {what} is for stages that call somebody, and this one does not; leave it out"
+    )]
+    CallsNobody {
+        /// The stage.
+        stage: String,
+        /// The setting.
+        what: &'static str,
+    },
     /// Something is larger than what must hold it.
     #[error(
         "{stage}: {what} {found} is more than {bound} {limit}; lower the one or raise the other"

@@ -38,6 +38,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::clock::Moment;
 use crate::meter::{Meter, Now, State};
+use crate::source::Waiting;
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Amount, Batch, Bytes, Records};
 
@@ -83,13 +84,13 @@ struct Inner<T> {
     closed: bool,
     halted: bool,
     most: Amount,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<Idle>,
     next_waiting: u64,
     source: Option<Waker>,
 }
 
 /// A worker that waits for records.
-struct Waiting {
+struct Idle {
     id: u64,
     waker: Waker,
     meter: Option<Arc<Meter>>,
@@ -319,13 +320,15 @@ impl<T> Link<T> {
         }
     }
 
-    /// True if all that was asked for has been sent and claimed, so that waiting longer brings nothing by itself. `need` is
-    /// what the source's next record takes, as far as it is known.
-    pub(crate) fn is_exhausted(&self, need: Bytes) -> bool {
+    /// True if all that can come has been sent and claimed, so that waiting longer brings nothing by itself: what was asked for is
+    /// used up, or all that was handed out is here and the record behind it does not fit into the chain.
+    pub(crate) fn is_exhausted(&self, next: Option<Waiting>) -> bool {
         let inner = self.inner.lock();
         let left = inner.limit.saturating_sub(inner.sent);
-        let used_up = left.records == 0 || left.bytes < need.0.max(1);
-        inner.queue.is_empty() && (inner.closed || used_up)
+        let used_up = left.records == 0 || left.bytes == 0;
+        let waits =
+            next.is_some_and(|next| left.bytes < next.bytes.0 || inner.sent.records >= next.behind);
+        inner.queue.is_empty() && (inner.closed || used_up || waits)
     }
 }
 
@@ -515,7 +518,7 @@ impl<T> Future for Claim<'_, T> {
                 if let Some(meter) = &meter {
                     meter.enter(state);
                 }
-                inner.waiting.push_back(Waiting { id, waker: cx.waker().clone(), meter, state });
+                inner.waiting.push_back(Idle { id, waker: cx.waker().clone(), meter, state });
             }
         }
         Poll::Pending

@@ -174,12 +174,19 @@ fn with_options(stages: &[Planned], options: &Options) -> Result<Vec<Planned>, B
             settings.request = Records(settings.request.0.min((buffer.most().0 / 4).max(1)));
         }
     }
+    let calling = |stages: &[Planned], name: &str, what| {
+        let stage = find(stages, name)?;
+        match stages[stage].kind {
+            StageKind::Call => Ok(stage),
+            _ => Err(BuildError::CallsNobody { stage: name.into(), what }),
+        }
+    };
     for (name, &claim) in &options.claim {
-        let stage = find(&stages, name)?;
+        let stage = calling(&stages, name, "claim")?;
         stages[stage].settings.claim = Some(claim);
     }
     for (name, &rate) in &options.rate {
-        let stage = find(&stages, name)?;
+        let stage = calling(&stages, name, "rate")?;
         stages[stage].settings.rate = Some(rate);
     }
     for stage in &mut stages {

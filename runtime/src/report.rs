@@ -56,7 +56,7 @@ pub struct StageReport {
     pub longest: Duration,
     /// Share of serving time of the busiest and of the least busy worker, 0.0 to 1.0.
     pub skew: (f64, f64),
-    /// Source records served.
+    /// Source records that it is done with: those of a stage in the middle are settled behind its input.
     pub records: u64,
     /// Claims (for a sink: transactions) served.
     pub claims: u64,
@@ -84,8 +84,14 @@ pub struct StageReport {
     pub request: u64,
     /// Age of the oldest record that waits to be claimed.
     pub oldest: Option<Duration>,
-    /// Records a second that it may call for, if that is limited.
+    /// Values that a second's calls may be about, if that is limited.
     pub rate: Option<f64>,
+    /// Most records of one call; `None` if it calls nobody.
+    #[serde(default)]
+    pub claim: Option<u64>,
+    /// Values that calls were about, those that were made again included.
+    #[serde(default)]
+    pub asked: u64,
     /// What each running worker is in now, and for how long.
     pub now: Vec<(State, Duration)>,
     /// Changes of state: the accounting's own work.
@@ -101,14 +107,32 @@ impl StageReport {
             .unwrap_or_default()
     }
 
-    /// Records a second that `workers` could do if they never waited for anybody.
+    /// Records a second that `workers` could do if they never waited for anybody. Calls that were not full for lack of records are
+    /// taken to last as long when they are.
     pub fn capacity(&self, workers: usize) -> f64 {
         let serving = self.times.serving().as_secs_f64();
         if self.records == 0 || serving == 0.0 {
             return f64::INFINITY;
         }
-        let by_workers = self.records as f64 * workers as f64 / serving;
-        self.rate.map_or(by_workers, |rate| by_workers.min(rate))
+        let by_workers = self.records as f64 * workers as f64 / (serving * self.fill());
+        self.by_rate().map_or(by_workers, |by_rate| by_workers.min(by_rate))
+    }
+
+    /// Records a second that its rate allows.
+    fn by_rate(&self) -> Option<f64> {
+        let per_value = self.records as f64 / self.asked.max(1) as f64;
+        self.rate.map(|rate| if self.asked == 0 { rate } else { rate * per_value })
+    }
+
+    /// How full its calls were, of what one may be about, if there was never much to call about: 0.0 to 1.0.
+    fn fill(&self) -> f64 {
+        let was_behind = 2 * self.most.records >= self.buffer.records;
+        match self.claim {
+            Some(claim) if self.claims > 0 && self.asked > 0 && !was_behind => {
+                (self.asked as f64 / (self.claims * claim) as f64).min(1.0)
+            }
+            _ => 1.0,
+        }
     }
 
     /// Share of the run's time in which it waited neither for input nor to be asked. A stage that was done early waited for
@@ -118,7 +142,8 @@ impl StageReport {
             return 0.0;
         }
         let waited = self.times.share(State::NoInput) + self.times.share(State::Backpressured);
-        (1.0 - waited) * (self.longest.as_secs_f64() / wall.as_secs_f64()).min(1.0)
+        let lived = (self.longest.as_secs_f64() / wall.as_secs_f64()).min(1.0);
+        (1.0 - waited) * lived
     }
 }
 
@@ -179,6 +204,7 @@ impl Report {
             stage.longest = stage.longest.saturating_sub(before.longest);
             stage.records -= before.records;
             stage.claims -= before.claims;
+            stage.asked -= before.asked;
             stage.per_second = per_second(stage.records, report.wall);
         }
         report
@@ -237,6 +263,7 @@ fn read_stage(
     let mut now = Vec::new();
     let mut service = (percentiles == Percentiles::With).then(Meter::no_service);
     let mut skew: Option<(f64, f64)> = None;
+    let asked = info.asked.load(Ordering::Relaxed);
     let meters = info.meters.lock().clone();
     for meter in &meters {
         let reading = meter.read();
@@ -260,6 +287,11 @@ fn read_stage(
         Duration::from_nanos(nanos)
     };
     let workers = if now.is_empty() { info.workers.load(Ordering::Relaxed) } else { now.len() };
+    // What a worker has in hand may be done twice, or not be worked on at all: what is settled is done.
+    let records = match kind {
+        StageKind::Transform | StageKind::Call => gauge.settled.records,
+        StageKind::Source | StageKind::Sink => records,
+    };
     // What a source has on its way is what its own link holds; it has no input.
     StageReport {
         name: info.name.to_string(),
@@ -284,6 +316,8 @@ fn read_stage(
         request: info.settings.request.0,
         oldest: gauge.oldest.map(|read_at| clock.now().since(read_at)),
         rate: info.settings.rate,
+        claim: info.settings.claim.map(|claim| claim as u64),
+        asked,
         now,
         changes,
     }

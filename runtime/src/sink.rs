@@ -279,7 +279,7 @@ impl<T: Send + 'static, S: Sink<T>> Feeder<T, S> {
                 batch = self.link.claim(Share::Batch, Some(&meter)) => Some(batch),
                 () = tokio::time::sleep_until(due), if gathered.whole > 0 => None,
                 () = self.needs.changed.notified(), if gathered.whole > 0 => {
-                    if !self.link.is_exhausted(self.needs.bytes()) {
+                    if !self.link.is_exhausted(self.needs.waiting()) {
                         continue;
                     }
                     None
@@ -295,7 +295,7 @@ impl<T: Send + 'static, S: Sink<T>> Feeder<T, S> {
                         return Ok(SinkEnd::Stopped(stop));
                     }
                 }
-                close = self.link.is_exhausted(self.needs.bytes());
+                close = self.link.is_exhausted(self.needs.waiting());
             }
             if close
                 && gathered.whole > 0

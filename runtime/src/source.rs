@@ -11,13 +11,13 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
 use crate::batch::SourceBatch;
 use crate::link::{Link, Room};
 use crate::meter::{Meter, State};
+use crate::sync::Mutex;
 use crate::timed::timed;
 use crate::{Bytes, Records, RunError, SourceError};
 
@@ -54,22 +54,29 @@ pub trait Source: Send + 'static {
     ) -> impl Future<Output = Result<Read<Self::Item>, SourceError>> + Send;
 }
 
-/// What the source's next record takes, for the sink to know when nothing more can come: bytes below that are no room.
+/// What the source's next record takes if that was more than there was room for, for the sink to know when nothing more can come.
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
-    bytes: AtomicU64,
+    waiting: Mutex<Option<Waiting>>,
     pub(crate) changed: Notify,
 }
 
+/// A record that waits for room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) bytes: Bytes,
+    /// Records that were handed out before it.
+    pub(crate) behind: u64,
+}
+
 impl Needs {
-    fn tell(&self, need: Bytes) {
-        self.bytes.store(need.0, Ordering::SeqCst);
+    fn tell(&self, waiting: Option<Waiting>) {
+        *self.waiting.lock() = waiting;
         self.changed.notify_one();
     }
 
-    /// Zero if the source does not wait for a record that was too large for the room.
-    pub(crate) fn bytes(&self) -> Bytes {
-        Bytes(self.bytes.load(Ordering::SeqCst))
+    pub(crate) fn waiting(&self) -> Option<Waiting> {
+        *self.waiting.lock()
     }
 }
 
@@ -104,7 +111,7 @@ pub(crate) async fn drive<S: Source>(
                 }
                 if need > Bytes(0) {
                     need = Bytes(0);
-                    needs.tell(need);
+                    needs.tell(None);
                 }
                 let read_at = meter.served(amount.records, amount.records);
                 link.send(batch.into_batch(first, serial, read_at));
@@ -116,7 +123,7 @@ pub(crate) async fn drive<S: Source>(
             }
             Read::Needs(bytes) => {
                 need = bytes;
-                needs.tell(need);
+                needs.tell(Some(Waiting { bytes, behind: first }));
             }
             Read::End => return Ok(true),
         }

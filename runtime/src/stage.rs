@@ -426,6 +426,8 @@ pub struct StageInfo {
     pub(crate) rejected: AtomicU64,
     pub(crate) filtered: AtomicU64,
     pub(crate) retried: AtomicU64,
+    /// Values that calls went out for, again and again if they were.
+    pub(crate) asked: AtomicU64,
 }
 
 impl StageInfo {
@@ -436,6 +438,10 @@ impl StageInfo {
         if filtered > 0 {
             self.filtered.fetch_add(filtered, Ordering::Relaxed);
         }
+    }
+
+    pub(crate) fn asked(&self, values: u64) {
+        self.asked.fetch_add(values, Ordering::Relaxed);
     }
 
     pub(crate) fn retried(&self) {

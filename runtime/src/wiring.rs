@@ -77,6 +77,7 @@ impl Wiring {
             rejected: AtomicU64::new(0),
             filtered: AtomicU64::new(0),
             retried: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
         })
     }
 

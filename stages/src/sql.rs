@@ -189,6 +189,7 @@ impl<T: Row> SqlSinkBuilder<T> {
         let failed =
             |source| SqlError::Database { path: path.clone(), trouble: trouble(&source), source };
         let mut connection = self.connect().await.map_err(failed)?;
+        let file = self.target.file().map_err(|source| failed(source.into()))?;
         if let TableState::Missing = check_table(&self.target, &T::TABLE, &self.table).await? {
             if self.create == Create::Never {
                 return Err(SqlError::NoTable { path, table: self.table });
@@ -210,7 +211,7 @@ impl<T: Row> SqlSinkBuilder<T> {
         let total = totals(&mut connection, &self.ticket).await?;
         let has_tried = has_tried(&mut connection, &self.ticket).await?;
         let connection = Some(connection);
-        Ok(SqlSink { connection, statements, total, floor, has_tried, settings: self })
+        Ok(SqlSink { connection, statements, total, floor, has_tried, file, settings: self })
     }
 }
 
@@ -226,6 +227,8 @@ pub struct SqlSink<T> {
     floor: Option<i64>,
     /// The ledger has attempts of records that are not settled.
     has_tried: bool,
+    /// The database's file.
+    file: (u64, u64),
 }
 
 impl<T: Row> SqlSink<T> {
@@ -296,6 +299,12 @@ impl From<LedgerError> for Failed {
 impl<T: Row + Send + Sync + 'static> SqlSink<T> {
     /// A transaction that holds the database's one write lock.
     async fn begin(&mut self) -> Result<SqliteConnection, Failed> {
+        // SQLite would go on writing to a file that has no name any more.
+        if self.settings.target.file().ok() != Some(self.file) {
+            let words =
+                "the database was moved, deleted or replaced while the run wrote it; put it back";
+            return Err(Failed::Target(Trouble::Other(words.into())));
+        }
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => self.settings.connect().await?,

@@ -259,6 +259,8 @@ fn settings_that_cannot_work_are_refused_before_anything_is_done() {
         ),
         (&["--batch-size", "50000"], "store: batch-size 50000 is more than buffer 20000"),
         (&["--batch-size", "0"], "batch-size is 0"),
+        (&["--table", ""], "--table \"\": is no name; name another table"),
+        (&["--table", "SQLite_x"], "--table \"SQLite_x\": is kept for tables of SQLite"),
         (&["--batch-size", "many"], "invalid value 'many' for '--batch-size <N>'"),
         (
             &["--max-errors", "many"],
@@ -831,6 +833,26 @@ fn contracts_that_were_rejected_on_the_way_show_in_the_exit_code() {
     folder.write("contracts.csv", contracts().replacen("P0003,motor", "P0003,moped", 1));
     run(&folder, &[]).exits(1).says("contracts were rejected");
     assert_eq!(stored(&folder), 20);
+    run(&folder, &[]).exits(1).says("already done");
+}
+
+#[test]
+fn claims_are_judged_by_contracts_in_the_table_of_contracts_and_by_no_others() {
+    let folder = folder(claims(20, |_| None));
+    folder.run(&["run", "contracts", "contracts.csv", "--table", "policies", "--quiet"]).exits(0);
+    check(
+        &folder,
+        &[],
+        2,
+        "claims needs contracts, and none were imported into table contracts of",
+    );
+    folder.run(&["run", "contracts", "contracts.csv", "--quiet", "--if-done", "ok"]).exits(0);
+    let by = folder.query("SELECT run FROM gegendruck_runs WHERE table_name = 'contracts'");
+    folder.write("new.csv", contracts().replacen("P0003,motor", "P0003,home", 1));
+    folder.run(&["run", "contracts", "new.csv", "--table", "policies", "--quiet"]).exits(0);
+    run(&folder, &[]).exits(0);
+    let judged_by = "SELECT contracts_run FROM gegendruck_runs WHERE pipeline = 'claims'";
+    assert_eq!(folder.query(judged_by), by);
 }
 
 #[test]

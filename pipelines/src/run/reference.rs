@@ -27,12 +27,22 @@ pub(super) fn beside(inputs: &[PathBuf]) -> PathBuf {
     inputs.first().and_then(|path| path.parent()).unwrap_or(Path::new("")).join("contracts.csv")
 }
 
+/// The last complete run into the table that claims are judged by. Contracts in other tables are none.
+pub(super) async fn newest_contracts(ledger: &mut Ledger) -> Result<Option<RunInfo>, Refused> {
+    ledger.completed(Contracts::NAME, Contract::TABLE.name).await.map_err(refused)
+}
+
+fn is_of_contracts(run: &RunInfo) -> bool {
+    run.pipeline.pipeline == Contracts::NAME
+        && run.pipeline.table.eq_ignore_ascii_case(Contract::TABLE.name)
+}
+
 /// True if the contracts are in the target; false if they can be imported first, because the database is the program's own.
 pub(super) async fn contracts_at_hand<I: Import>(
     ledger: &mut Ledger,
     inputs: &[PathBuf],
 ) -> Result<bool, Refused> {
-    if !I::NEEDS_CONTRACTS || ledger.completed(Contracts::NAME).await.map_err(refused)?.is_some() {
+    if !I::NEEDS_CONTRACTS || newest_contracts(ledger).await?.is_some() {
         return Ok(true);
     }
     let (_, created_by) = ledger.identity().await.map_err(refused)?;
@@ -45,7 +55,7 @@ pub(super) async fn contracts_at_hand<I: Import>(
 /// Refuses contracts of which some are from a later run that is not complete.
 pub(super) async fn no_half_contracts<I: Import>(ledger: &mut Ledger) -> Result<(), Refused> {
     let runs = ledger.runs().await.map_err(refused)?;
-    let mut latest = runs.iter().filter(|run| run.pipeline.pipeline == Contracts::NAME);
+    let mut latest = runs.iter().filter(|run| is_of_contracts(run));
     let half = latest.find(|run| run.state == RunState::Complete || run.tally.stored > 0);
     let Some(half) = half.filter(|run| run.state != RunState::Complete) else { return Ok(()) };
     let attempts = ledger.attempts(&half.run).await.map_err(refused)?;
@@ -63,10 +73,7 @@ pub(super) async fn contracts_are_there(ledger: &mut Ledger) -> Result<(), Refus
     let table = Contract::TABLE;
     let runs = ledger.runs().await.map_err(refused)?;
     let stored = runs.into_iter().find(|run| {
-        run.pipeline.pipeline == Contracts::NAME
-            && run.pipeline.table.eq_ignore_ascii_case(table.name)
-            && run.state == RunState::Complete
-            && run.tally.stored > 0
+        is_of_contracts(run) && run.state == RunState::Complete && run.tally.stored > 0
     });
     let Some(RunInfo { run, tally, .. }) = stored else { return Ok(()) };
     let (name, stored) = (table.name.to_string(), tally.stored);
@@ -98,7 +105,7 @@ pub(super) async fn same_contracts(
     accept: Accept,
     ledger: &mut Ledger,
 ) -> Result<Option<String>, Refused> {
-    let now = ledger.completed(Contracts::NAME).await.map_err(refused)?;
+    let now = newest_contracts(ledger).await?;
     let (Some(began), Some(now)) = (&run.contracts_run, now) else { return Ok(None) };
     if *began == now.run {
         return Ok(None);
@@ -115,14 +122,14 @@ pub(super) async fn same_contracts(
 }
 
 pub(super) fn no_contracts<I: Import>(target: &Target, inputs: &[PathBuf]) -> Refused {
-    let (to, beside) = (target.path().display(), beside(inputs));
+    let (to, beside, table) = (target.path().display(), beside(inputs), Contract::TABLE.name);
     let why = if beside.exists() {
         String::new()
     } else {
         format!(" and there is no {}", beside.display())
     };
     Refused::usage(format!(
-        "{} needs contracts, and none were imported into {to}{why}; import them first: nightly-import run {} {} --to {}",
+        "{} needs contracts, and none were imported into table {table} of {to}{why}; import them first: nightly-import run {} {} --to {}",
         I::NAME,
         Contracts::NAME,
         shell_word(&beside.to_string_lossy()),

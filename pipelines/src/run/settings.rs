@@ -19,6 +19,7 @@ use crate::summary::Summary;
 pub(super) fn settings_work<I: Import>(arguments: &RunArgs) -> Result<Plan, Refused> {
     formats(&arguments.values)?;
     max_errors(arguments)?;
+    can_be_a_table(&table::<I>(arguments))?;
     if arguments.output.quiet && arguments.output.verbose {
         return Err(Refused::usage("--quiet and --verbose contradict each other; leave one out"));
     }
@@ -63,6 +64,21 @@ pub(super) fn settings_work<I: Import>(arguments: &RunArgs) -> Result<Plan, Refu
         )));
     }
     Ok(plan)
+}
+
+/// Refuses names that SQLite keeps for itself, and those of the ledger's tables.
+fn can_be_a_table(name: &str) -> Result<(), Refused> {
+    let what = if name.trim().is_empty() {
+        "is no name"
+    } else if ["sqlite_", "gegendruck_"]
+        .iter()
+        .any(|kept| name.get(..kept.len()).is_some_and(|start| start.eq_ignore_ascii_case(kept)))
+    {
+        "is kept for tables of SQLite and of the ledger"
+    } else {
+        return Ok(());
+    };
+    Err(Refused::usage(format!("--table {name:?}: {what}; name another table")))
 }
 
 /// Refuses a path for the summary before there is one to write.

@@ -49,6 +49,8 @@ pub(super) struct Gate {
     last: Option<(u64, bool)>,
     /// The same for the last answer that was about another record than `last`.
     before: Option<(u64, bool)>,
+    /// A record was given up, and none was answered well since.
+    gave_up: bool,
 }
 
 /// How a call goes out.
@@ -73,6 +75,11 @@ struct Hold {
     probing: bool,
 }
 
+impl Hold {
+    /// So long after a hold is over, somebody who had waited for its end would have asked.
+    const UNHEARD: Duration = Duration::from_secs(1);
+}
+
 impl Gate {
     pub(super) fn is_held(&self) -> bool {
         self.held.is_some()
@@ -85,6 +92,10 @@ impl Gate {
             Some(hold) if hold.probing => Err(None),
             Some(hold) if hold.until > now => Err(Some(hold.until)),
             Some(hold) => {
+                // Nobody was waiting for the service meanwhile.
+                if now.since(hold.until) > Hold::UNHEARD {
+                    *hold = Hold { since: now, failures: 0, ..*hold };
+                }
                 hold.probing = true;
                 Ok(Pass::Probe)
             }
@@ -140,8 +151,15 @@ impl Gate {
         other.is_none_or(|(_, well)| well)
     }
 
+    /// True if a record that has failed for the last time may be given up. A second one in a row may not before another was
+    /// answered well: so it would go with all of them, one by one, while the service is down and few are on their way.
+    pub(super) fn may_give_up(&self) -> bool {
+        !self.gave_up
+    }
+
     /// The record was given up: that it failed says nothing about the service any more.
-    pub(super) fn forget(&mut self, key: u64) {
+    pub(super) fn give_up(&mut self, key: u64) {
+        self.gave_up = true;
         self.before = self.before.filter(|(before, _)| *before != key);
         if self.last.is_some_and(|(last, _)| last == key) {
             self.last = self.before.take();
@@ -153,5 +171,6 @@ impl Gate {
             self.before = self.last;
         }
         self.last = Some((key, well));
+        self.gave_up &= !well;
     }
 }

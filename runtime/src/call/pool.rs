@@ -10,7 +10,8 @@
 //! - A worker claims when it is idle. Records that are tried again go before fresh ones and keep the place they have.
 //! - A call borrows its records, so that a retry still has them. A parked record copies out its source bytes.
 //! - An attempt is a call that was answered by an error or a panic. It counts only while the last *other* record was answered
-//!   well; otherwise the service as a whole is down, and the stage holds: overload makes no dead letters.
+//!   well; otherwise the service as a whole is down, and the stage holds: overload makes no dead letters. Nor are two records in a
+//!   row given up without a good answer between them.
 //! - After a hold one call goes out as a probe; the others follow when it was answered well.
 //! - A panic counts against its record only. If several records shared the call, each is tried alone, so that it is named.
 //! - A record that earlier starts of the run tried is alone from its first call on, and its attempts are counted on.
@@ -122,14 +123,23 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
                 self.outlet.emit(rest, work.place);
                 continue;
             }
-            let Some(pass) = self.pass_gate(&mut crew).await else { break };
+            // What a stop keeps from being asked about goes back: whoever still works knows then that it is not all done.
+            let Some(pass) = self.pass_gate(&mut crew).await else {
+                self.park(Moment::default(), work);
+                break;
+            };
+            self.outlet.stage.asked(work.batch.len() as u64);
             let due = self.rate.lock().take(crew.meter.clock().now(), work.batch.len());
             if let Some(due) = due {
                 crew.meter.enter(State::Limited);
                 tokio::select! {
                     biased;
                     () = self.sleep_until(&crew.meter, Some(due)) => {}
-                    () = crew.stop.too_late_for(due) => break,
+                    () = crew.stop.too_late_for(due) => {
+                        self.park(due, work);
+                        self.release(pass);
+                        break;
+                    }
                 }
             }
             self.serve(work, pass, &crew).await?;
@@ -454,9 +464,10 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
             .unwrap_or_default();
         let key = work.batch.first();
         let now = crew.meter.clock().now();
+        let is_last = is_alone(&work.batch) && tries.attempts + 1 >= self.retry.attempts;
         let counts = {
             let mut gate = self.gate.lock();
-            let counts = gate.others_fare_well(key);
+            let counts = gate.others_fare_well(key) && !(is_last && !gate.may_give_up());
             gate.answered(key, false);
             counts
         };
@@ -477,7 +488,7 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
         } else if is_alone(&work.batch) {
             let reason = Reason::record("gave_up")
                 .detail(format!("{} attempts failed: {message}", tries.attempts));
-            self.gate.lock().forget(key);
+            self.gate.lock().give_up(key);
             self.refuse(work.batch, tries, reason, work.place);
         } else {
             self.one_by_one(work, Tries { attempts: 0, ..tries }, crew);

@@ -4,14 +4,15 @@
 //!
 //! 1. Too little was seen: say so.
 //! 2. A stage is *saturated* if its workers are nearly never without input and nearly never backpressured. The most saturated
-//!    one is the bottleneck; its upstream is backpressured and its downstream has no input, as intended. Why it is saturated is
-//!    what its workers wait for (tokens of a rate, the end of a pause, an earlier record), if that costs as much as one more
-//!    worker for every four would bring; otherwise what they do most of that time.
+//!    one, of several the first, is the bottleneck; its upstream is backpressured and its downstream has no input, as intended.
+//!    Why it is saturated is what its workers wait for (tokens of a rate, the end of a pause, an earlier record), if that costs as
+//!    much as one more worker for every four would bring; otherwise what they do most of that time.
 //! 3. If no stage is saturated, but one is without input while the source is backpressured, the two wait for each other in
 //!    turn: the buffer between them is used up before the next request is answered.
 //!
 //! What more workers would bring: `min(rate, workers / service time)` of the stage, and no more than what any other stage could
-//! do if it never waited (its records per second of serving time, times its workers).
+//! do if it never waited (its records per second of serving time, times its workers). A stage that is saturated only a part of
+//! the time makes only that part shorter.
 
 use std::time::Duration;
 
@@ -68,6 +69,8 @@ const LEAST_CLAIMS: u64 = 5;
 const NOTABLE: f64 = 0.05;
 /// A wait of this share costs a stage as much as one more worker for every four would bring.
 const WORTH_A_WORKER: f64 = 0.2;
+/// Stages that are saturated alike differ by less.
+const ALIKE: f64 = 0.02;
 /// A stage above this share is saturated without doubt.
 const SATURATED: f64 = 0.9;
 
@@ -75,8 +78,10 @@ pub(super) fn verdict(report: &Report) -> Verdict {
     let stages = &report.stages;
     let saturation = |index: usize| stages[index].saturation(report.wall);
     let seen = stages.iter().map(|stage| stage.claims).max().unwrap_or(0);
-    let most = (0..stages.len()).max_by(|a, b| saturation(*a).total_cmp(&saturation(*b)));
-    let Some(index) = most else { return not_enough() };
+    let most = (0..stages.len()).map(saturation).fold(0.0, f64::max);
+    // One that holds up another makes it wait: of two that hardly ever wait the later one only keeps up, with calls about less.
+    let first = (0..stages.len()).find(|index| saturation(*index) > most - ALIKE);
+    let Some(index) = first else { return not_enough() };
     if report.wall < LEAST_WALL || seen < LEAST_CLAIMS {
         return not_enough();
     }
@@ -218,7 +223,7 @@ fn list(names: &[String]) -> String {
     }
 }
 
-/// What all stages could do together if `index` could do `then` records a second.
+/// What all stages could do together if `index` could do `then` records a second and nobody ever waited.
 fn throughput(report: &Report, index: usize, then: f64) -> f64 {
     let of = |(other, stage): (usize, &StageReport)| {
         if other == index { then } else { stage.capacity(stage.workers) }
@@ -226,11 +231,20 @@ fn throughput(report: &Report, index: usize, then: f64) -> f64 {
     report.stages.iter().enumerate().map(of).fold(f64::INFINITY, f64::min)
 }
 
+/// The same, if the stages go on to wait for each other as they did: where `index` does not hold up the others all the time, only
+/// the part of the time in which it does gets shorter.
+fn gained(report: &Report, index: usize, then: f64) -> f64 {
+    let stage = &report.stages[index];
+    let shorter = 1.0 - stage.capacity(stage.workers) / then;
+    let rest = 1.0 - (stage.saturation(report.wall) / SATURATED).min(1.0) * shorter;
+    throughput(report, index, then).min(stage.per_second / rest.max(1e-9))
+}
+
 impl Verdict {
     /// Records a second that `report`'s run would do with `workers` in the stage called `name`.
     pub fn predict(report: &Report, name: &str, workers: usize) -> Option<f64> {
         let index = report.stages.iter().position(|stage| stage.name == name)?;
-        Some(throughput(report, index, report.stages[index].capacity(workers)))
+        Some(gained(report, index, report.stages[index].capacity(workers)))
     }
 }
 
@@ -241,17 +255,16 @@ fn advice(report: &Report, index: usize, limit: Limit) -> NextStep {
     let stage = &report.stages[index];
     let name = &stage.name;
     let about = |brings| format!("about {}/s", number(brings));
-    let without_waits = throughput(report, index, stage.capacity(stage.workers));
     let (words, brings) = match limit {
         Limit::Concurrency => {
             let more = stage.workers + stage.workers.div_ceil(4);
-            let brings = throughput(report, index, stage.capacity(more));
+            let brings = gained(report, index, stage.capacity(more));
             let about = about(brings);
             (format!("--workers {name}={more}, {about}, if the service has room"), brings)
         }
         Limit::Rate => {
             let unlimited = StageReport { rate: None, ..stage.clone() }.capacity(stage.workers);
-            let brings = throughput(report, index, unlimited);
+            let brings = gained(report, index, unlimited);
             (format!("a higher --rate for {name}; without one {}", about(brings)), brings)
         }
         Limit::Pause => {
@@ -259,12 +272,13 @@ fn advice(report: &Report, index: usize, limit: Limit) -> NextStep {
                 StageKind::Sink => "target: it was busy or down".into(),
                 _ => format!("service behind {name}; it failed {} calls", stage.retried),
             };
-            let about = about(without_waits);
-            (format!("look at the {whose}; without these waits {about}"), without_waits)
+            let brings = throughput(report, index, stage.capacity(stage.workers));
+            (format!("look at the {whose}; without these waits {}", about(brings)), brings)
         }
         Limit::Order => {
-            let about = about(without_waits);
-            (format!("a larger reorder for {name}, or unordered output; {about}"), without_waits)
+            let brings = throughput(report, index, stage.capacity(stage.workers));
+            let about = about(brings);
+            (format!("a larger reorder for {name}, or unordered output; {about}"), brings)
         }
         Limit::OwnWork => return one_more_worker(report, index),
         Limit::Commit => return faster_sink(report, index),
@@ -291,7 +305,7 @@ fn one_more_worker(report: &Report, index: usize) -> NextStep {
     }
     let more = stage.workers + 1;
     let on_all_cores = stage.per_second * cores as f64 / computing;
-    let brings = throughput(report, index, stage.capacity(more)).min(on_all_cores);
+    let brings = gained(report, index, stage.capacity(more)).min(on_all_cores);
     let about = number(brings);
     let words = format!("--workers {name}={more}, about {about}/s, if a core is free for it");
     (Some(words), Some(brings))

@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::{FutureExt, StreamExt};
 use gegendruck::{
-    Answers, CallBatch, Collect, Committed, End, Event, Failure, Group, Grouping, Item, Options,
-    Outcome, Pipeline, Position, Reason, Records, Reject, Retry, Room, RunError, Sink, SinkContext,
-    SinkError, Source, SourceError, Tried, Tries, call_batch,
+    Answers, CallBatch, Clock, Collect, Committed, End, Event, Failure, Group, Grouping, Item,
+    Moment, Options, Outcome, Pipeline, Position, Reason, Records, Reject, Retry, Room, RunError,
+    Sink, SinkContext, SinkError, Source, SourceError, StreamSource, Tried, Tries, call_batch,
+    call_fn,
 };
 use tokio::time::{Instant, sleep};
 
@@ -219,8 +221,8 @@ async fn two_poisoned_neighbours_do_not_pass_for_a_service_that_is_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn record_that_was_given_up_does_not_speak_against_the_service() {
-    // 8 is given up when nothing but 9 is left: from then on 9 is judged by what came before the two.
+async fn second_record_in_a_row_is_not_given_up_before_another_is_answered_well() {
+    // 8 is given up when nothing but 9 is left: whether 9 is bad too or the service is down cannot be told.
     let service = Service::new(|n, nth, _| match n {
         8 => Err(Failure::transient("500")),
         9 if nth < 4 => Err(Failure::transient("500")),
@@ -229,9 +231,86 @@ async fn record_that_was_given_up_does_not_speak_against_the_service() {
     let retry = Retry { attempts: 1, ..Retry::default() };
     let ran = ask(10, 1, 1, retry, service).await;
     assert!(matches!(ran.outcome.end, End::Complete), "{:?}", ran.outcome.end);
-    let rejects = [(8, "gave_up".into(), 1), (9, "gave_up".into(), 1)];
-    assert_eq!(ran.rejects(), rejects);
-    assert_eq!(held(&ran.events), (0, 0));
+    assert_eq!(ran.rejects(), [(8, "gave_up".into(), 1)]);
+    assert_eq!(ran.outcome.tally.stored, 9);
+    assert_eq!(held(&ran.events), (1, 1));
+}
+
+/// The records of a minute, one every second, while the service is down from the tenth to the fiftieth.
+#[tokio::test(start_paused = true)]
+async fn outage_with_few_records_on_their_way_makes_no_dead_letters_but_the_first() {
+    let begun = Clock::start();
+    let service = call_fn(move |record: &Item<u64>| {
+        let (value, now) = (record.value, begun.now().since(Moment::default()).as_secs());
+        async move {
+            let down = (10..50).contains(&now);
+            if down { Err(Failure::transient("503")) } else { Ok(value) }
+        }
+        .boxed()
+    });
+    let records = futures::stream::unfold(0_u64, |n| async move {
+        sleep(Duration::from_secs(1)).await;
+        (n < 60).then_some((n, n + 1))
+    });
+    let kept = Strict::new();
+    let outcome = Pipeline::new("p")
+        .source(StreamSource::new(records.boxed()))
+        .stage("ask", service.workers(4))
+        .sink("store", kept)
+        .run(Options::default())
+        .await
+        .unwrap();
+    assert!(matches!(outcome.end, End::Complete), "{:?}", outcome.end);
+    assert_eq!((outcome.tally.stored, outcome.tally.rejected), (59, 1));
+}
+
+/// A stop while a service that is down is waited for: records that were to be asked about stand in the way of later ones.
+#[tokio::test(start_paused = true)]
+async fn stop_during_a_hold_ends_an_ordered_stage_too() {
+    let nth = Arc::new(Mutex::new(HashMap::<u64, u32>::new()));
+    let millis = Duration::from_millis;
+    let ask = call_fn(move |record: &Item<u64>| {
+        let value = record.value;
+        let mut all = nth.lock().unwrap();
+        let nth = all.entry(value).or_default();
+        *nth += 1;
+        let nth = *nth;
+        async move {
+            match (value, nth) {
+                (0, 1) => {
+                    sleep(millis(1)).await;
+                    Err(Failure::transient("503"))
+                }
+                (1, 1) => {
+                    sleep(millis(2)).await;
+                    let retry_after = Some(millis(100));
+                    Err(Failure::Transient { message: "503".into(), retry_after })
+                }
+                _ => {
+                    sleep(millis(if value == 2 { 120 } else { 1 })).await;
+                    Ok(value)
+                }
+            }
+        }
+        .boxed()
+    });
+    let feed = Feed::of(1_000);
+    let seen = feed.seen.clone();
+    let retry = Retry { backoff: millis(20), ..Retry::default() };
+    let run = Pipeline::new("p")
+        .source(feed)
+        .stage("ask", ask.workers(3).ordered(3).retry(retry))
+        .sink("store", Strict::new())
+        .start(Options::default())
+        .unwrap();
+    let control = run.control();
+    tokio::spawn(async move {
+        sleep(millis(50)).await;
+        control.stop();
+    });
+    let outcome = tokio::time::timeout(Duration::from_secs(60), finish(run, &seen)).await;
+    let end = outcome.expect("it ends by itself").end;
+    assert!(matches!(end, End::Stopped | End::Complete), "{end:?}");
 }
 
 #[tokio::test(start_paused = true)]

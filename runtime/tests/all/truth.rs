@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use gegendruck::{
-    Buffer, Call, Committed, End, Failure, Group, Grouping, Item, Limit, Options, Pipeline,
-    Records, Report, Sink, SinkContext, SinkError, Verdict, call, call_fn,
+    Answers, Buffer, Bytes, Call, CallBatch, Committed, End, Failure, Group, Grouping, Item, Limit,
+    Options, Pipeline, Records, Report, Retry, Sink, SinkContext, SinkError, Verdict, call,
+    call_batch, call_fn,
 };
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -527,4 +528,114 @@ proptest! {
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.unwrap().block_on(helps(small));
     }
+}
+
+/// Takes so long, whatever it is asked about.
+struct Constant(Duration);
+
+impl CallBatch<u64> for Constant {
+    type Out = u64;
+    async fn call_batch(&self, records: &[Item<u64>]) -> Answers<u64> {
+        sleep(self.0).await;
+        Ok(records.iter().map(|item| Ok(item.value)).collect())
+    }
+}
+
+/// One stage of 5 ms a record, and behind it calls of 60 ms for up to 100.
+async fn kept_up(rules: usize) -> Report {
+    let feed = Feed::of(3_000);
+    let seen = feed.seen.clone();
+    let rule = call(Takes { mean: Duration::from_millis(5), uneven: false }).workers(rules);
+    let run = Pipeline::new("p")
+        .source(feed)
+        .stage("rule", rule)
+        .stage("score", call_batch(Constant(Duration::from_millis(60))).claim(100))
+        .sink("store", Strict::new())
+        .start(Options::default())
+        .unwrap();
+    finish(run, &seen).await.report
+}
+
+#[tokio::test(start_paused = true)]
+async fn stage_that_keeps_up_with_calls_about_less_than_they_may_be_is_not_the_bottleneck() {
+    let report = kept_up(1).await;
+    let verdict = report.verdict();
+    assert_eq!(verdict.stage.as_deref(), Some("rule"), "{report}");
+    let does = 3_000.0 / kept_up(2).await.wall.as_secs_f64();
+    near(verdict.would_bring.expect("it says what one more brings"), does, 5.0);
+}
+
+/// Fails in passing on every second record, once.
+#[tokio::test(start_paused = true)]
+async fn calls_that_are_made_again_are_not_records_that_are_done() {
+    let run = async |workers: usize| {
+        let tried = std::sync::Mutex::new(std::collections::HashSet::new());
+        let score = call_fn(move |record: &Item<u64>| {
+            let value = record.value;
+            let fails = value.is_multiple_of(2) && tried.lock().unwrap().insert(value);
+            async move {
+                sleep(Duration::from_millis(10)).await;
+                if fails { Err(Failure::transient("once")) } else { Ok(value) }
+            }
+            .boxed()
+        });
+        let feed = Feed::of(3_000);
+        let seen = feed.seen.clone();
+        let retry = Retry { backoff: Duration::from_millis(1), ..Retry::default() };
+        let run = Pipeline::new("p")
+            .source(feed)
+            .stage("score", score.workers(workers).retry(retry))
+            .sink("store", Strict::new())
+            .start(Options::default())
+            .unwrap();
+        finish(run, &seen).await.report
+    };
+    let report = run(2).await;
+    let score = report.stage("score").unwrap();
+    assert_eq!((score.records, score.asked), (3_000, 4_500), "{report}");
+    near(score.per_second, 3_000.0 / report.wall.as_secs_f64(), 1.0);
+    let does = 3_000.0 / run(4).await.wall.as_secs_f64();
+    near(Verdict::predict(&report, "score", 4).unwrap(), does, 5.0);
+}
+
+/// One in ten goes on to be called about, at most 200 times a second.
+#[tokio::test(start_paused = true)]
+async fn rate_of_calls_is_no_rate_of_records_that_a_filter_has_thinned() {
+    let run = async |workers: usize| {
+        let feed = Feed::of(10_000);
+        let seen = feed.seen.clone();
+        let slow = call(Takes { mean: Duration::from_millis(1), uneven: false });
+        let score = call(Takes { mean: Duration::from_millis(1), uneven: false });
+        let run = Pipeline::new("p")
+            .source(feed)
+            .stage("slow", slow.workers(workers))
+            .filter("thin", "left_out", |n: &u64| n.is_multiple_of(10))
+            .stage("score", score.workers(4).rate(200.0))
+            .sink("store", Strict::new())
+            .start(Options::default())
+            .unwrap();
+        finish(run, &seen).await.report
+    };
+    let report = run(1).await;
+    let verdict = report.verdict();
+    assert_eq!(verdict.stage.as_deref(), Some("slow"), "{report}");
+    let does = 10_000.0 / run(2).await.wall.as_secs_f64();
+    near(verdict.would_bring.unwrap(), does, 5.0);
+}
+
+/// Twenty times as large as a stage in the middle may hold, each tenth record.
+#[tokio::test(start_paused = true)]
+async fn record_too_large_for_the_middle_of_the_chain_does_not_wait_for_the_commit_interval() {
+    let mut feed = Feed::of(100);
+    feed.len = |n| if n.is_multiple_of(10) { 5_000 } else { 10 };
+    let seen = feed.seen.clone();
+    let score = call(Takes { mean: Duration::from_millis(1), uneven: false });
+    let run = Pipeline::new("p")
+        .source(feed)
+        .stage("score", score.buffer_bytes(Bytes(1_000)))
+        .sink("store", Strict::new())
+        .start(Options::default())
+        .unwrap();
+    let report = finish(run, &seen).await.report;
+    assert!(report.wall < Duration::from_millis(500), "{report}");
 }

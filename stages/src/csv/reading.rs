@@ -52,6 +52,7 @@ struct Cut<T> {
     /// Its source bytes with the line end; none if it was over the limit for one record.
     raw: Box<[u8]>,
     what: Result<(T, u32), Reject>,
+    repaired: bool,
     /// The fingerprint behind it, if it was over the limit for one record.
     fingerprint: Option<Fingerprint>,
 }
@@ -122,7 +123,8 @@ impl<T: FromFields> Reading<T> {
                 let mut fingerprint = Fingerprint::default();
                 fingerprint.update(&head);
                 let blank = opening.blank_lines();
-                (start, Lines { header: start.line - 1 - blank, blank, trailer: 0 }, fingerprint)
+                let lines = Lines { header: start.line - 1 - blank, blank, ..Lines::default() };
+                (start, lines, fingerprint)
             }
         };
         let at = Position { input: input.index, ..at };
@@ -173,6 +175,7 @@ impl<T: FromFields> Reading<T> {
             let fits = filling.fits(room, cut.end.byte - cut.start.byte);
             let alone = cut.fingerprint.is_some();
             if fits && !(alone && filling.bytes() > 0) {
+                self.lines.repaired += u64::from(cut.repaired);
                 filling.take(cut);
                 continue;
             }
@@ -214,12 +217,19 @@ impl<T: FromFields> Reading<T> {
                     let len = cut.record.text.len() as u32;
                     let value = T::from_fields(&decoder.decode(&cut.record));
                     let end = after(cut.at, cut.raw.len() as u64, cut.lines);
+                    let repaired = cut.is_repaired();
                     if !filling.fits(room, cut.raw.len() as u64) {
-                        let raw = cut.raw.into();
-                        let what = Ok((value, len));
-                        *pending = Some(Cut { start: cut.at, end, raw, what, fingerprint: None });
+                        *pending = Some(Cut {
+                            start: cut.at,
+                            end,
+                            raw: cut.raw.into(),
+                            what: Ok((value, len)),
+                            repaired,
+                            fingerprint: None,
+                        });
                         return true;
                     }
+                    lines.repaired += u64::from(repaired);
                     filling.items.push(gegendruck::Item { at: cut.at, len, value });
                     filling.block.extend_from_slice(cut.raw);
                     filling.end = end;
@@ -251,6 +261,7 @@ impl<T: FromFields> Reading<T> {
                         end,
                         raw,
                         what: Err(reject),
+                        repaired: false,
                         fingerprint: behind,
                     });
                     return true;

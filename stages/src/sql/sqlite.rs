@@ -72,14 +72,15 @@ async fn compare(
     name: &str,
 ) -> Result<Option<Vec<String>>, sqlx::Error> {
     let schema: Option<(String, String)> = sqlx::query_as(
-        "SELECT type, sql FROM sqlite_schema WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')",
+        "SELECT type, coalesce(sql, '') FROM sqlite_schema WHERE name = ? COLLATE NOCASE AND type <> 'trigger'",
     )
     .bind(name)
     .fetch_optional(&mut *connection)
     .await?;
     let Some((kind, sql)) = schema else { return Ok(None) };
-    if kind == "view" {
-        return Ok(Some(vec![format!("{name}: found a view, expected a table")]));
+    if kind != "table" {
+        let found = if kind == "index" { "an index" } else { "a view" };
+        return Ok(Some(vec![format!("{name}: found {found}, expected a table")]));
     }
     let rows = sqlx::query(
         "SELECT name, type, \"notnull\", dflt_value, pk, hidden FROM pragma_table_xinfo(?)",

@@ -570,6 +570,7 @@ fn a_table_that_rows_do_not_fit_into_is_refused_with_all_differences() {
                 "x: found NOT NULL",
             ),
             ("CREATE VIEW entries AS SELECT 'k' AS key, 1 AS value", "entries: found a view"),
+            ("CREATE TABLE t (a); CREATE INDEX entries ON t (a)", "entries: found an index"),
         ] {
             let world = World::new("a,1\n");
             world.execute(ddl).await;

@@ -1,7 +1,13 @@
-//! Databases: a full one.
+//! Databases: full, left open, taken away, held by others.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::Duration;
+
+use gegendruck::{Clock, Moment};
 
 use crate::claims::{assert_same_outcome, claims, folder, outcome, run, stored};
-use crate::program::Folder;
+use crate::program::{Folder, Ran};
 
 /// Rows of 10,000, one in 500 of which is refused.
 fn ten_thousand() -> Vec<u8> {
@@ -101,5 +107,46 @@ fn c25_a_transaction_that_a_process_died_in_is_rolled_back_by_the_next_run_and_r
     folder.run(&["run", "contracts", "contracts.csv", "--quiet"]).exits(0);
     assert_eq!(folder.query("SELECT * FROM other"), "1\n", "what had not been committed is gone");
     run(&folder, &[]).exits(0);
+    assert_eq!(stored(&folder), 20);
+}
+
+#[test]
+fn a_database_that_is_taken_away_from_a_run_ends_it() {
+    let folder = folder(claims(4_000, |_| None));
+    folder.run(&["run", "contracts", "contracts.csv", "--quiet"]).exits(0);
+    let mut command = folder.command(&["run", "claims", "claims.csv", "--quiet"]);
+    command.args(["--batch-size", "100", "--rate", "score=1000/s"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.expect("the program starts");
+    let begun = "SELECT coalesce(max(stored), 0) FROM gegendruck_runs WHERE pipeline = 'claims'";
+    while folder.count(begun) == 0 {
+        std::thread::yield_now();
+    }
+    std::fs::rename(folder.path("claims.db"), folder.path("away.db")).expect("it is moved");
+    let ran: Ran = child.wait_with_output().expect("it ends").into();
+    ran.exits(4).says("moved, deleted or replaced while the run wrote it");
+}
+
+#[test]
+fn a_database_that_others_hold_is_waited_for_as_long_as_was_said() {
+    let folder = folder(claims(20, |_| None));
+    folder.run(&["run", "contracts", "contracts.csv", "--quiet"]).exits(0);
+    let held = folder.hold();
+    let clock = Clock::start();
+    let waited = || clock.now().since(Moment::default());
+    run(&folder, &["--retry-for", "1s"]).exits(4).says("somebody else holds the database");
+    assert!(waited() < Duration::from_secs(8), "it gave up after {:?}", waited());
+    let mut command = folder.command(&["run", "claims", "claims.csv"]);
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("the program starts");
+    let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+    let mut told = || lines.next().expect("it says that it waits").expect("text");
+    while !told().contains("waiting for the database") {}
+    // Longer than it would be waited for without a word.
+    while waited() < Duration::from_secs(16) {
+        assert!(child.try_wait().expect("it is asked").is_none(), "it gave up");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    drop(held);
+    assert!(child.wait().expect("it ends").success());
     assert_eq!(stored(&folder), 20);
 }

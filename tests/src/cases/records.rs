@@ -1,8 +1,8 @@
 //! Records: quotes, bytes, encodings, shapes, sizes, numbers.
 
 use crate::claims::{
-    HEADER, claims, folder, import_every_way, rejects, row, run, start_of_line, start_of_row,
-    stored,
+    HEADER, claims, folder, import_every_way, killed_after_commit, rejects, row, run,
+    start_of_line, start_of_row, stored,
 };
 use crate::program::Folder;
 
@@ -104,6 +104,14 @@ fn c02_a_quote_means_something_only_as_the_first_byte_of_a_field() {
     );
     let folder = import_every_way(&input, &["--quotes", "lenient"], 0);
     assert_eq!(folder.query(texts), format!("C0000001|pipe 3\" wide\nC0000002|abcd\n{others}"));
+    assert_eq!(repaired(&folder), 1);
+}
+
+/// Records of the claims that were taken with changed values.
+fn repaired(folder: &Folder) -> i64 {
+    folder.count(
+        "SELECT sum(records) FROM gegendruck_repaired JOIN gegendruck_runs USING (run) WHERE pipeline = 'claims'",
+    )
 }
 
 #[test]
@@ -192,6 +200,12 @@ fn c06_a_nul_costs_its_row_or_is_stripped() {
     assert_eq!(stored(&folder), 1_000);
     let texts = "SELECT description FROM claims WHERE claim_id IN ('C0000500', 'C0000501') ORDER BY claim_id";
     assert_eq!(folder.query(texts), "abc\ntext 501\n");
+    assert_eq!(repaired(&folder), 2);
+    // Also over a crash, and the operator is told.
+    let folder = self::folder(&input);
+    killed_after_commit(&folder, 505, &["--nul", "strip", "--batch-size", "1"]);
+    assert_eq!(repaired(&folder), 2);
+    run(&folder, &["--nul", "strip"]).exits(0).says("repaired:   2 records taken with changed");
 }
 
 #[test]
