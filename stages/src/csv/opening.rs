@@ -167,6 +167,16 @@ pub enum OpenError {
         /// The NUL's place in the input.
         byte: u64,
     },
+    /// The header begins with a byte order mark that is not the input's first bytes.
+    #[error(
+        "header (line {line}): stray byte order mark at byte {byte}: remove it; concatenated file?"
+    )]
+    StrayBom {
+        /// The header's line, from 1.
+        line: u64,
+        /// The mark's place in the input.
+        byte: u64,
+    },
     /// The header is not UTF-8.
     #[error("header (line {line}): byte {byte} is not UTF-8: convert the input to UTF-8")]
     Utf8 {
@@ -264,6 +274,9 @@ fn read_header(
     start: u64,
 ) -> Result<Header, OpenError> {
     let byte = |at: usize| start + at as u64;
+    if line.starts_with(BOM) {
+        return Err(OpenError::StrayBom { line: number, byte: byte(0) });
+    }
     if let Some(at) = memchr(b'\0', line) {
         return Err(OpenError::Nul { line: number, byte: byte(at) });
     }

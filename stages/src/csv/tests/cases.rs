@@ -187,6 +187,24 @@ fn c03_a_byte_order_mark_is_removed_once_and_counted() {
 }
 
 #[test]
+fn c03_a_byte_order_mark_before_the_header_but_not_before_all_else_is_told() {
+    let open = |dialect: &Dialect, input: &[u8]| {
+        cut(dialect, &[], input, &[BLOCK]).unwrap_err().to_string()
+    };
+    let skip = dialect().skip_lines(1).build().unwrap();
+    for input in ["Report\n\u{feff}id,b\n1,2\n", "Report\n\u{feff}\"id\",b\n1,2\n"] {
+        assert_eq!(
+            open(&skip, input.as_bytes()),
+            "header (line 2): stray byte order mark at byte 7: remove it; concatenated file?"
+        );
+    }
+    assert_eq!(
+        open(&Dialect::default(), "\u{feff}\u{feff}id,b\n".as_bytes()),
+        "header (line 1): stray byte order mark at byte 3: remove it; concatenated file?"
+    );
+}
+
+#[test]
 fn c05_a_line_end_in_quotes_survives_every_block_boundary() {
     let one = |pad: usize, inner: &str, value: &str, block: usize| {
         let pad = "z".repeat(pad);
@@ -677,6 +695,18 @@ fn columns_that_do_not_fit_are_all_named() {
         "column id occurs more than once: give each column a name of its own. \
          columns amount, date are missing: add them to the file. \
          columns x, y are unknown: correct their names, or pass --ignore-columns x,y"
+    );
+}
+
+#[test]
+fn what_cannot_be_seen_in_a_columns_name_is_escaped() {
+    let names = ["id", "a\u{feff}mount", "no\u{a0}te", "no\u{a0}te", "o'\"\\\u{e4}", "x\u{200b}\t"];
+    let error = Header::declared(&names).select(&["id", "amount"], &[] as &[&str]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "column no\\u{a0}te occurs more than once: give each column a name of its own. \
+         column amount is missing: add it to the file. \
+         columns a\\u{feff}mount, no\\u{a0}te, o'\"\\\u{e4}, x\\u{200b}\\t are unknown: correct their names"
     );
 }
 
