@@ -54,6 +54,8 @@ impl FromFields for RawClaim {
 pub struct Claim {
     /// claim_id, policy_id, cause, postal_code, description; an absent one is empty.
     texts: Packed<5>,
+    /// Whether there is a description, if only an empty one: another text may stand for "absent".
+    has_description: bool,
     loss_date: Date,
     reported_at: Timestamp,
     line: Line,
@@ -149,7 +151,7 @@ impl Claim {
 
     /// What happened, in the reporter's words.
     pub fn description(&self) -> Option<&str> {
-        Some(self.texts.get(4)).filter(|text| !text.is_empty())
+        self.has_description.then(|| self.texts.get(4))
     }
 }
 
@@ -206,14 +208,16 @@ fn check(raw: &RawClaim, formats: &Formats, faults: &mut Faults) -> Option<Claim
     let currency = faults
         .check("currency", present(currency))
         .and_then(|currency| faults.check("currency", Currency::parse(currency)));
-    let description =
-        optional(faults, "description", formats.present(description), without_control_characters);
+    let description = formats.present(description);
+    let has_description = description.is_some();
+    let description = optional(faults, "description", description, without_control_characters);
 
     if !faults.is_empty() {
         return None;
     }
     Some(Claim {
         texts: Packed::new([claim_id?, policy_id?, cause?, postal_code?, description?]),
+        has_description,
         loss_date: loss_date?,
         reported_at: reported_at?,
         line: line?,
@@ -463,5 +467,25 @@ pub(super) mod tests {
         );
         let reason = Claim::validate_as(&with(&[("claim_id", "NULL")]), &formats).unwrap_err();
         assert_eq!(reason.kind, "missing");
+    }
+
+    #[test]
+    fn an_empty_field_is_a_text_where_another_text_stands_for_absent() {
+        let formats = Formats { null: "NULL".into(), ..Formats::default() };
+        let read = |column| Claim::validate_as(&with(&[(column, "")]), &formats);
+        assert_eq!(read("description").unwrap().description(), Some(""));
+        assert_eq!(read("cause").unwrap().cause(), "");
+        for (column, kind) in [
+            ("claim_id", "bad_identifier"),
+            ("policy_id", "bad_identifier"),
+            ("loss_date", "not_a_date"),
+            ("reported_at", "not_a_timestamp"),
+            ("line_of_business", "unknown_line"),
+            ("postal_code", "bad_postal_code"),
+            ("amount", "empty"),
+            ("currency", "unknown_currency"),
+        ] {
+            assert_eq!(read(column).unwrap_err().to_string().split([' ', ':']).nth(1), Some(kind));
+        }
     }
 }

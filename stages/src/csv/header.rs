@@ -105,7 +105,8 @@ impl Columns {
     }
 }
 
-/// How the columns of an input differ from those that are wanted. Says so in one sentence for each kind.
+/// How the columns of an input differ from those that are wanted. Says so in one sentence for each kind, with what cannot be
+/// seen of a name escaped: `\u{feff}id`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.sentences().join(". "))]
 pub struct ColumnsError {
@@ -122,13 +123,13 @@ pub struct ColumnsError {
 impl ColumnsError {
     fn sentences(&self) -> Vec<String> {
         if self.none {
-            let names = self.missing.join(", ");
             return vec![format!(
-                "header names none of the columns {names}: check --delimiter, or pass --no-header if there is none"
+                "header names none of the columns {}: check --delimiter, or pass --no-header if there is none",
+                visible(&self.missing).join(", ")
             )];
         }
         let mut sentences = Vec::new();
-        let mut say = |names: &[String], one: &str, many: &str| match names {
+        let mut say = |names: &[String], one: &str, many: &str| match &*visible(names) {
             [] => {}
             [name] => sentences.push(format!("column {name} {one}")),
             names => sentences.push(format!("columns {} {many}", names.join(", "))),
@@ -139,12 +140,31 @@ impl ColumnsError {
             "occur more than once: give each column a name of its own",
         );
         say(&self.missing, "is missing: add it to the file", "are missing: add them to the file");
-        let ignore = self.unknown.join(",");
+        // What is escaped here could not be passed as it is shown.
+        let ignore = if visible(&self.unknown) == self.unknown {
+            format!(", or pass --ignore-columns {}", self.unknown.join(","))
+        } else {
+            String::new()
+        };
         say(
             &self.unknown,
-            &format!("is unknown: correct its name, or pass --ignore-columns {ignore}"),
-            &format!("are unknown: correct their names, or pass --ignore-columns {ignore}"),
+            &format!("is unknown: correct its name{ignore}"),
+            &format!("are unknown: correct their names{ignore}"),
         );
         sentences
     }
+}
+
+/// The names, with every character escaped that cannot be seen by itself.
+fn visible(names: &[String]) -> Vec<String> {
+    let escaped = |name: &String| {
+        name.chars().fold(String::new(), |mut out, character| {
+            match character {
+                '"' | '\'' | '\\' => out.push(character),
+                _ => out.extend(character.escape_debug()),
+            }
+            out
+        })
+    };
+    names.iter().map(escaped).collect()
 }

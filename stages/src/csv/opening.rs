@@ -7,6 +7,10 @@ use super::dialect::{Dialect, HeaderLine, LineEnd, TrailingDelimiter};
 use super::header::Header;
 use super::splitter::Input;
 
+mod line_end;
+
+use line_end::find_line_end;
+
 /// The UTF-8 byte order mark.
 pub(crate) const BOM: &[u8] = b"\xEF\xBB\xBF";
 
@@ -163,6 +167,16 @@ pub enum OpenError {
         /// The NUL's place in the input.
         byte: u64,
     },
+    /// The header begins with a byte order mark that is not the input's first bytes.
+    #[error(
+        "header (line {line}): stray byte order mark at byte {byte}: remove it; concatenated file?"
+    )]
+    StrayBom {
+        /// The header's line, from 1.
+        line: u64,
+        /// The mark's place in the input.
+        byte: u64,
+    },
     /// The header is not UTF-8.
     #[error("header (line {line}): byte {byte} is not UTF-8: convert the input to UTF-8")]
     Utf8 {
@@ -206,37 +220,6 @@ fn utf16(bytes: &[u8]) -> Option<&'static str> {
         return Some("every second byte is NUL, big endian without byte order mark");
     }
     None
-}
-
-/// The line end that most lines have, not counting those inside quotes; LF if there is none.
-fn find_line_end(dialect: &Dialect, bytes: &[u8], input: Input) -> LineEnd {
-    let (mut lf, mut crlf, mut cr) = (0_u32, 0_u32, 0_u32);
-    let (mut at, mut field_start) = (0, true);
-    while let Some(&byte) = bytes.get(at) {
-        at += 1;
-        if field_start && dialect.quote() == Some(byte) {
-            at = after_quoted(bytes, at, byte).unwrap_or(bytes.len());
-            field_start = false;
-            continue;
-        }
-        field_start = byte == dialect.delimiter() || byte == b'\n' || byte == b'\r';
-        match (byte, bytes.get(at)) {
-            (b'\n', _) => lf += 1,
-            (b'\r', Some(b'\n')) => {
-                crlf += 1;
-                at += 1;
-            }
-            (b'\r', None) if input == Input::Open => {}
-            (b'\r', _) => cr += 1,
-            _ => {}
-        }
-    }
-    // Of equals the more usual one.
-    [(LineEnd::Cr, cr), (LineEnd::CrLf, crlf), (LineEnd::Lf, lf)]
-        .into_iter()
-        .max_by_key(|&(_, lines)| lines)
-        .unwrap()
-        .0
 }
 
 /// The offset after the quote that closes the field whose text begins at `at`.
@@ -291,6 +274,9 @@ fn read_header(
     start: u64,
 ) -> Result<Header, OpenError> {
     let byte = |at: usize| start + at as u64;
+    if line.starts_with(BOM) {
+        return Err(OpenError::StrayBom { line: number, byte: byte(0) });
+    }
     if let Some(at) = memchr(b'\0', line) {
         return Err(OpenError::Nul { line: number, byte: byte(at) });
     }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use jiff::civil;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
+use jiff::{SignedDuration, civil};
 
 use super::date::{read_digits, write_digits};
 use super::{Date, DateFault, DateFormats, Fault};
@@ -24,8 +24,7 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    fn new(instant: jiff::Timestamp, written_on: Date, digits: u8) -> Option<Timestamp> {
-        let utc = Offset::UTC.to_datetime(instant);
+    fn new(utc: civil::DateTime, written_on: Date, digits: u8) -> Option<Timestamp> {
         let mut text = *b"0000-00-00T00:00:00.000000000Z";
         text[..10].copy_from_slice(Date::from_civil(utc.date())?.as_str().as_bytes());
         write_digits(&mut text[11..13], utc.hour().unsigned_abs().into());
@@ -98,11 +97,16 @@ impl TimestampFormat {
         let date = dates.parse(date)?;
         let (time, offset) = self.time(rest.as_bytes())?;
         let local = date.civil().to_datetime(time);
-        let instant = match offset {
-            Some(offset) => offset.to_timestamp(local).map_err(|_| TimestampFault::OutOfRange)?,
-            None => self.in_zone(local)?,
+        let offset = match offset {
+            Some(offset) => offset,
+            None => self.offset_in_zone(local)?,
         };
-        Timestamp::new(instant, date, self.fraction_digits).ok_or(TimestampFault::OutOfRange)
+        // By the calendar: the instants of `jiff::Timestamp` end 26 hours before the year 9999 does.
+        local
+            .checked_sub(SignedDuration::from_secs(offset.seconds().into()))
+            .ok()
+            .and_then(|utc| Timestamp::new(utc, date, self.fraction_digits))
+            .ok_or(TimestampFault::OutOfRange)
     }
 
     fn time(&self, text: &[u8]) -> Result<(civil::Time, Option<Offset>), TimestampFault> {
@@ -141,19 +145,18 @@ impl TimestampFormat {
         Ok((nanoseconds.expect("nine digits fit into an i32"), rest))
     }
 
-    fn in_zone(&self, local: civil::DateTime) -> Result<jiff::Timestamp, TimestampFault> {
+    fn offset_in_zone(&self, local: civil::DateTime) -> Result<Offset, TimestampFault> {
         let zone = self.zone.as_ref().ok_or(TimestampFault::MissingOffset)?;
-        let candidates = zone.to_ambiguous_timestamp(local);
-        let instant = match (candidates.offset(), self.dst) {
-            (AmbiguousOffset::Unambiguous { offset }, _) => offset.to_timestamp(local),
-            (_, Some(Dst::Earlier)) => candidates.earlier(),
-            (_, Some(Dst::Later)) => candidates.later(),
-            (AmbiguousOffset::Gap { .. }, None) => {
-                return Err(TimestampFault::NonexistentLocalTime);
-            }
-            (AmbiguousOffset::Fold { .. }, None) => return Err(TimestampFault::DoubledLocalTime),
-        };
-        instant.map_err(|_| TimestampFault::OutOfRange)
+        match (zone.to_ambiguous_timestamp(local).offset(), self.dst) {
+            (AmbiguousOffset::Unambiguous { offset }, _) => Ok(offset),
+            // The greater of the two offsets gives the earlier instant.
+            (AmbiguousOffset::Gap { after, .. }, Some(Dst::Earlier)) => Ok(after),
+            (AmbiguousOffset::Gap { before, .. }, Some(Dst::Later)) => Ok(before),
+            (AmbiguousOffset::Fold { before, .. }, Some(Dst::Earlier)) => Ok(before),
+            (AmbiguousOffset::Fold { after, .. }, Some(Dst::Later)) => Ok(after),
+            (AmbiguousOffset::Gap { .. }, None) => Err(TimestampFault::NonexistentLocalTime),
+            (AmbiguousOffset::Fold { .. }, None) => Err(TimestampFault::DoubledLocalTime),
+        }
     }
 }
 
@@ -208,7 +211,7 @@ pub enum TimestampFault {
         allowed: u8,
     },
     /// In UTC, the instant is before the year 1 or after the year 9999.
-    #[error("not in the years 1 to 9999")]
+    #[error("in UTC not in the years 1 to 9999")]
     OutOfRange,
 }
 
@@ -271,9 +274,6 @@ mod tests {
                 ("2026-01-05T09:30:00Z", "2026-01-05T09:30:00Z"),
                 ("2026-01-05 09:30:00-00:00", "2026-01-05T09:30:00Z"),
                 ("05.01.2026 00:30:00+05:45", "2026-01-04T18:45:00Z"),
-                ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z"),
-                ("0001-01-01T00:00:00+01:00", "out_of_range"),
-                ("9999-12-31T23:59:59-14:00", "out_of_range"),
                 ("2026-01-05T09:30:00", "missing_offset"),
                 ("2026-02-30T09:30:00Z", "impossible_date"),
                 ("2026-01-05T24:00:00Z", "impossible_time"),
@@ -297,6 +297,41 @@ mod tests {
                 ("2026-01-05  09:30:00Z", "not_a_timestamp"),
                 ("", "not_a_timestamp"),
             ],
+        );
+    }
+
+    #[test]
+    fn every_instant_of_the_years_1_to_9999_is_taken_and_no_other() {
+        let cases = [
+            ("9999-12-30T22:00:00Z", "9999-12-30T22:00:00Z"),
+            ("9999-12-31T12:00:00Z", "9999-12-31T12:00:00Z"),
+            ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59Z"),
+            ("9999-12-31T23:59:59+14:00", "9999-12-31T09:59:59Z"),
+            ("9999-12-31T22:59:59-01:00", "9999-12-31T23:59:59Z"),
+            ("9999-12-31T23:00:00-01:00", "out_of_range"),
+            ("9999-12-31T23:59:59-14:00", "out_of_range"),
+            ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z"),
+            ("0001-01-01T00:00:00-14:00", "0001-01-01T14:00:00Z"),
+            ("0001-01-01T01:00:00+01:00", "0001-01-01T00:00:00Z"),
+            ("0001-01-01T00:59:59+01:00", "out_of_range"),
+            ("0001-01-01T00:00:00+23:59", "out_of_range"),
+        ];
+        check(&TimestampFormat::default(), &cases);
+        check(
+            &berlin(None),
+            &[
+                ("9999-12-31T23:59:59", "9999-12-31T22:59:59Z"),
+                ("0001-01-01T01:00:00", "0001-01-01T00:00:00Z"),
+                ("0001-01-01T00:59:59", "out_of_range"),
+            ],
+        );
+        let format = TimestampFormat { fraction_digits: 9, ..TimestampFormat::default() };
+        let last = "9999-12-31T23:59:59.999999999Z";
+        check(&format, &[(last, last)]);
+        assert_eq!(
+            TimestampFault::OutOfRange.to_string(),
+            "in UTC not in the years 1 to 9999",
+            "the year that the file wrote may be one of them"
         );
     }
 

@@ -187,6 +187,24 @@ fn c03_a_byte_order_mark_is_removed_once_and_counted() {
 }
 
 #[test]
+fn c03_a_byte_order_mark_before_the_header_but_not_before_all_else_is_told() {
+    let open = |dialect: &Dialect, input: &[u8]| {
+        cut(dialect, &[], input, &[BLOCK]).unwrap_err().to_string()
+    };
+    let skip = dialect().skip_lines(1).build().unwrap();
+    for input in ["Report\n\u{feff}id,b\n1,2\n", "Report\n\u{feff}\"id\",b\n1,2\n"] {
+        assert_eq!(
+            open(&skip, input.as_bytes()),
+            "header (line 2): stray byte order mark at byte 7: remove it; concatenated file?"
+        );
+    }
+    assert_eq!(
+        open(&Dialect::default(), "\u{feff}\u{feff}id,b\n".as_bytes()),
+        "header (line 1): stray byte order mark at byte 3: remove it; concatenated file?"
+    );
+}
+
+#[test]
 fn c05_a_line_end_in_quotes_survives_every_block_boundary() {
     let one = |pad: usize, inner: &str, value: &str, block: usize| {
         let pad = "z".repeat(pad);
@@ -505,6 +523,112 @@ fn the_line_end_is_that_of_most_lines_outside_quotes() {
     assert_eq!(find(&input), LineEnd::CrLf);
 }
 
+/// The line end that is told from these lines when each ends with `end`, and how many records are not taken.
+fn told(dialect: &Dialect, lines: &[&str], end: LineEnd) -> (LineEnd, usize) {
+    let input: String =
+        lines.iter().flat_map(|line| [line, str::from_utf8(end.as_bytes()).unwrap()]).collect();
+    let opening = Opening::read(dialect, &["a", "b"], input.as_bytes(), Input::Ended).unwrap();
+    let items = cut(dialect, &["a", "b"], input.as_bytes(), &[BLOCK]).unwrap();
+    (opening.line_end(), outcome(&items).1.len())
+}
+
+const LINE_ENDS: [LineEnd; 3] = [LineEnd::Lf, LineEnd::CrLf, LineEnd::Cr];
+
+#[test]
+fn a_quote_that_is_never_closed_does_not_hide_the_line_end() {
+    let no_header = dialect().header(HeaderLine::Absent).build().unwrap();
+    for end in LINE_ENDS {
+        for bad in ["7,\"unclosed", "\"unclosed,7", "7,\"unclosed, with a comma", "7,\"a\"b"] {
+            for sound in ["1,x", "1,\"\"", "\"1\",\"x\"", "1,\"two\nlines\"", "1,\"two\r\rlines\""]
+            {
+                for at in 0..8 {
+                    let mut lines = [sound; 8];
+                    lines[at] = bad;
+                    let case = format!("{end}, {bad:?} at {at}, {sound:?}");
+                    assert_eq!(told(&no_header, &lines, end), (end, 1), "{case}");
+                    let lines = [&["a,b"], &lines[..]].concat();
+                    assert_eq!(told(&Dialect::default(), &lines, end), (end, 1), "{case}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_quote_in_a_skipped_line_means_nothing() {
+    let skip = dialect().skip_lines(2).build().unwrap();
+    for end in LINE_ENDS {
+        for first in ["\"Report of the day", "a,\"b", "", "\"\"\""] {
+            let lines = [first, "\"of all claims\"", "a,b", "1,x", "2,\"y\""];
+            assert_eq!(told(&skip, &lines, end), (end, 0), "{end}, {first:?}");
+            assert_eq!(told(&skip, &lines[..3], end), (end, 0), "{end}, {first:?}");
+        }
+    }
+    let find = |input: &[u8]| Opening::read(&skip, &[], input, Input::Ended).unwrap().line_end();
+    assert_eq!(find(b"\"Report\n\na,b\r\n"), LineEnd::CrLf, "skipped lines tell nothing");
+    assert_eq!(find(b"\"Report\r\ra,b"), LineEnd::Cr, "but where there is nothing else");
+}
+
+#[test]
+fn line_ends_in_a_field_that_goes_on_behind_the_sample_do_not_count() {
+    let mut input = b"a,b\r\n1,\"Dear all,\n".to_vec();
+    while input.len() < Opening::SAMPLE.0 as usize + 100 {
+        input.extend_from_slice(b"first, \"\"second\"\", third,\nthen, and more\nand no more\n");
+    }
+    input.extend_from_slice(b"\"\r\n2,x\r\n");
+    let dialect = small(1 << 20, 1 << 20);
+    let opening = Opening::read(&dialect, &[], &input, Input::Ended).unwrap();
+    assert_eq!(opening.line_end(), LineEnd::CrLf);
+    assert_eq!(outcome(&cut(&dialect, &[], &input, &[BLOCK]).unwrap()), (2, vec![]));
+
+    // The same text in an input that breaks off.
+    input.truncate(10_000);
+    assert_eq!(
+        Opening::read(&dialect, &[], &input, Input::Ended).unwrap().line_end(),
+        LineEnd::CrLf
+    );
+}
+
+#[test]
+fn records_behind_a_quote_that_is_never_closed_outweigh_the_header() {
+    for rows in [20, 20_000] {
+        let mut input = b"a,b\n1,\"x\r\n".to_vec();
+        (2..=rows).for_each(|row| input.extend_from_slice(format!("{row},y\r\n").as_bytes()));
+        let opening = Opening::read(&Dialect::default(), &[], &input, Input::Ended).unwrap();
+        assert_eq!(opening.line_end(), LineEnd::CrLf);
+        let items = cut(&Dialect::default(), &[], &input, &[BLOCK]).unwrap();
+        assert_eq!((outcome(&items).0, outcome(&items).1.len()), (rows - 1, 1));
+    }
+}
+
+#[test]
+fn without_a_line_end_outside_quotes_those_inside_tell() {
+    let no_header = dialect().header(HeaderLine::Absent).build().unwrap();
+    let input = b"1,2,\"x\r\n2,2,y\r\n3,pipe 3\",z";
+    let items = cut(&no_header, &["a", "b", "c"], input, &[BLOCK]).unwrap();
+    assert_eq!((outcome(&items).0, outcome(&items).1.len()), (2, 1), "{items:?}");
+}
+
+#[test]
+fn a_cr_at_the_end_of_the_sample_is_judged_by_what_follows_in_the_input() {
+    let sample = Opening::SAMPLE.0 as usize;
+    for end in LINE_ENDS {
+        for more in 0..4 {
+            let mut input = Vec::new();
+            let row = |text: &str| [text.as_bytes(), end.as_bytes()].concat();
+            input.extend(row("a,b"));
+            input.extend(row("1,\"unclosed"));
+            let rest = sample - input.len() - more;
+            input.extend(row(&format!("2,{}", "x".repeat(rest - 2))));
+            (3..9).for_each(|id| input.extend(row(&format!("{id},y"))));
+            let opening = Opening::read(&Dialect::default(), &[], &input, Input::Ended).unwrap();
+            assert_eq!(opening.line_end(), end, "{more} bytes before the end");
+            let items = cut(&Dialect::default(), &[], &input, &[BLOCK]).unwrap();
+            assert_eq!((outcome(&items).0, outcome(&items).1.len()), (7, 1), "{end}, {more}");
+        }
+    }
+}
+
 #[test]
 fn a_header_that_deviates_is_read_all_the_same() {
     check(&Dialect::default(), b"a,b\r\n1,2\n3,4\n", &["1:2@5|1|2", "2:3@9|3|4"]);
@@ -571,6 +695,18 @@ fn columns_that_do_not_fit_are_all_named() {
         "column id occurs more than once: give each column a name of its own. \
          columns amount, date are missing: add them to the file. \
          columns x, y are unknown: correct their names, or pass --ignore-columns x,y"
+    );
+}
+
+#[test]
+fn what_cannot_be_seen_in_a_columns_name_is_escaped() {
+    let names = ["id", "a\u{feff}mount", "no\u{a0}te", "no\u{a0}te", "o'\"\\\u{e4}", "x\u{200b}\t"];
+    let error = Header::declared(&names).select(&["id", "amount"], &[] as &[&str]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "column no\\u{a0}te occurs more than once: give each column a name of its own. \
+         column amount is missing: add it to the file. \
+         columns a\\u{feff}mount, no\\u{a0}te, o'\"\\\u{e4}, x\\u{200b}\\t are unknown: correct their names"
     );
 }
 

@@ -128,6 +128,8 @@ proptest! {
         }
         let input = writer.into_inner().unwrap();
         let line_end = if crlf { LineEnd::CrLf } else { LineEnd::Lf };
+        let opening = Opening::read(&Dialect::default(), &[], &input, Input::Ended).unwrap();
+        prop_assert_eq!(opening.line_end(), line_end);
         let dialect = dialect().line_end(line_end).build().unwrap();
 
         let read: Vec<String> = ::csv::Reader::from_reader(&*input)
@@ -175,19 +177,23 @@ proptest! {
         rows in 8_usize..60,
         bad in any::<proptest::sample::Index>(),
         multiline in proptest::collection::vec(any::<bool>(), 60),
+        end in prop_oneof![Just("\n"), Just("\r\n"), Just("\r")],
+        header in any::<bool>(),
         block in 1_usize..200,
     ) {
         let bad = bad.index(rows);
-        let mut input = b"id,amount,descr\n".to_vec();
+        let mut input = if header { format!("id,amount,descr{end}").into_bytes() } else { Vec::new() };
         for (row, multiline) in multiline.into_iter().take(rows).enumerate() {
             let descr = match row {
                 _ if row == bad => "\"text",
                 _ if multiline && row % 3 == 0 => "\"two\nlines\"",
                 _ => "text",
             };
-            input.extend_from_slice(format!("{row},{row}.00,{descr}\n").as_bytes());
+            input.extend_from_slice(format!("{row},{row}.00,{descr}{end}").as_bytes());
         }
-        let items = cut(&Dialect::default(), &[], &input, &[block]).unwrap();
+        let header = if header { HeaderLine::Present } else { HeaderLine::Absent };
+        let dialect = dialect().header(header).build().unwrap();
+        let items = cut(&dialect, &["id", "amount", "descr"], &input, &[block]).unwrap();
         let (records, others) = outcome(&items);
         prop_assert_eq!(others.len(), 1, "{:?}", others);
         prop_assert_eq!(records, rows - 1);
