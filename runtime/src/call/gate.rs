@@ -174,3 +174,75 @@ impl Gate {
         self.gave_up &= !well;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn second(n: u64) -> Moment {
+        Moment::default().plus(Duration::from_secs(n))
+    }
+
+    const RETRY: Retry = Retry {
+        attempts: 3,
+        backoff: Duration::from_secs(1),
+        longest: Duration::from_secs(30),
+        max_hold: Duration::from_secs(60),
+    };
+
+    #[test]
+    fn hold_ends_with_the_run_after_the_longest_time_if_somebody_asks_all_along() {
+        let mut gate = Gate::default();
+        assert_eq!(gate.pass(second(0)), Ok(Pass::Open));
+        assert_eq!(gate.hold(second(0), None, Pass::Open, &RETRY), Ok((second(1), true)));
+        let mut until = second(1);
+        let mut holds = 0;
+        let gave_up = loop {
+            assert_eq!(gate.pass(until), Ok(Pass::Probe), "due");
+            assert_eq!(gate.pass(until), Err(None), "one probe at a time");
+            match gate.hold(until, None, Pass::Probe, &RETRY) {
+                Ok((next, begun)) => {
+                    assert!(!begun && next > until);
+                    until = next;
+                }
+                Err(gave_up) => break gave_up,
+            }
+            holds += 1;
+        };
+        assert_eq!(gave_up.waited, RETRY.max_hold);
+        assert_eq!(holds, 5, "until 3, 7, 15, 31 and 60 seconds");
+    }
+
+    #[test]
+    fn hold_that_nobody_waited_in_begins_anew() {
+        let mut gate = Gate::default();
+        gate.hold(second(0), None, Pass::Open, &RETRY).unwrap();
+        assert_eq!(gate.pass(second(4_000)), Ok(Pass::Probe));
+        let held = gate.hold(second(4_001), None, Pass::Probe, &RETRY);
+        assert_eq!(held, Ok((second(4_002), false)));
+    }
+
+    #[test]
+    fn calls_that_were_out_when_the_first_one_failed_make_no_wait_longer() {
+        let mut gate = Gate::default();
+        gate.hold(second(0), None, Pass::Open, &RETRY).unwrap();
+        assert_eq!(gate.hold(second(0), None, Pass::Open, &RETRY), Ok((second(1), false)));
+        let asked = Some(Duration::from_secs(9));
+        assert_eq!(gate.hold(second(0), asked, Pass::Open, &RETRY), Ok((second(9), false)));
+        assert!(gate.open() && !gate.is_held());
+    }
+
+    #[test]
+    fn second_record_in_a_row_may_not_be_given_up() {
+        let mut gate = Gate::default();
+        gate.answered(1, true);
+        gate.answered(2, false);
+        assert!(gate.others_fare_well(2) && gate.may_give_up());
+        gate.give_up(2);
+        gate.answered(3, false);
+        assert!(gate.others_fare_well(3), "it is judged by the first");
+        assert!(!gate.may_give_up());
+        gate.answered(4, true);
+        assert!(gate.may_give_up());
+    }
+}

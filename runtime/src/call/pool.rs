@@ -467,7 +467,7 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
         let is_last = is_alone(&work.batch) && tries.attempts + 1 >= self.retry.attempts;
         let counts = {
             let mut gate = self.gate.lock();
-            let counts = gate.others_fare_well(key) && !(is_last && !gate.may_give_up());
+            let counts = gate.others_fare_well(key) && (!is_last || gate.may_give_up());
             gate.answered(key, false);
             counts
         };

@@ -8,7 +8,8 @@
 //!    Why it is saturated is what its workers wait for (tokens of a rate, the end of a pause, an earlier record), if that costs as
 //!    much as one more worker for every four would bring; otherwise what they do most of that time.
 //! 3. If no stage is saturated, but one is without input while the source is backpressured, the two wait for each other in
-//!    turn: the buffer between them is used up before the next request is answered.
+//!    turn: the buffer between them is used up before the next request is answered. Or a stage is backpressured while all behind
+//!    it are without input: the sink holds what has overtaken a record that takes long.
 //!
 //! What more workers would bring: `min(rate, workers / service time)` of the stage, and no more than what any other stage could
 //! do if it never waited (its records per second of serving time, times its workers). A stage that is saturated only a part of
@@ -90,7 +91,7 @@ pub(super) fn verdict(report: &Report) -> Verdict {
         (0..stages.len()).filter(|other| *other != index).map(saturation).fold(0.0, f64::max);
     let margin = (saturation(index) - next).max(0.0);
     if saturation(index) < SATURATED
-        && let Some(verdict) = starved(report, margin)
+        && let Some(verdict) = starved(report, margin).or_else(|| held_back(report, margin))
     {
         return verdict;
     }
@@ -356,6 +357,41 @@ fn starved(report: &Report, margin: f64) -> Option<Verdict> {
         words,
         next_step: Some(format!("--buffer {}={buffer}, {about} {}/s", stage.name, number(brings))),
         would_bring: Some(brings),
+    })
+}
+
+/// A sink that is without input although its buffer is full and a stage before it is backpressured: what is there waits for an
+/// earlier record, which some worker takes long for.
+fn held_back(report: &Report, margin: f64) -> Option<Verdict> {
+    let (sink, before) = report.stages.split_last()?;
+    let idle = sink.times.share(State::NoInput);
+    let full = sink.most.records >= sink.buffer.records;
+    let waits = |stage: &&StageReport| stage.times.share(State::Backpressured) >= NOTABLE;
+    let index = before.iter().rposition(|stage| waits(&stage) && stage.kind == StageKind::Call)?;
+    let stage = &before[index];
+    let behind_is_idle =
+        before[index + 1..].iter().all(|stage| stage.times.share(State::NoInput) > 0.5);
+    if idle < 0.5 || !full || !behind_is_idle {
+        return None;
+    }
+    let buffer = 4 * sink.buffer.records;
+    let up_to = number(throughput(report, index, stage.capacity(stage.workers)));
+    let words = format!(
+        "the buffer of {}: full although it is without input {:.0} % of the time and {} is backpressured {:.0} %: \
+         what it holds waits for an earlier record, which {} takes long for.",
+        sink.name,
+        100.0 * idle,
+        stage.name,
+        100.0 * stage.times.share(State::Backpressured),
+        stage.name,
+    );
+    Some(Verdict {
+        stage: Some(sink.name.clone()),
+        limit: Limit::Buffer,
+        margin,
+        words,
+        next_step: Some(format!("--buffer {}={buffer}, up to {up_to}/s", sink.name)),
+        would_bring: None,
     })
 }
 

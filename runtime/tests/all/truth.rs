@@ -639,3 +639,45 @@ async fn record_too_large_for_the_middle_of_the_chain_does_not_wait_for_the_comm
     let report = finish(run, &seen).await.report;
     assert!(report.wall < Duration::from_millis(500), "{report}");
 }
+
+/// Each hundredth record takes 500 ms, the others 10.
+async fn overtaken(buffer: u64) -> Report {
+    let score = call_fn(|record: &Item<u64>| {
+        let value = record.value;
+        let takes = if value.is_multiple_of(100) { 500 } else { 10 };
+        async move {
+            sleep(Duration::from_millis(takes)).await;
+            Ok(value)
+        }
+        .boxed()
+    });
+    let feed = Feed::of(5_000);
+    let seen = feed.seen.clone();
+    let run = Pipeline::new("p")
+        .source(feed)
+        .stage("score", score.workers(8))
+        .sink("store", Strict::new())
+        .grouping(Grouping { records: Records(10), ..Grouping::default() })
+        .start(Options {
+            buffer: [("store".to_string(), Buffer::Records(Records(buffer)))].into(),
+            ..Options::default()
+        })
+        .unwrap();
+    finish(run, &seen).await.report
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_that_overtake_one_that_takes_long_are_helped_by_a_larger_buffer_of_the_sink() {
+    let report = overtaken(40).await;
+    let verdict = report.verdict();
+    assert_eq!(
+        (verdict.stage.as_deref(), verdict.limit),
+        (Some("store"), Limit::Buffer),
+        "{report}"
+    );
+    assert!(verdict.next_step.unwrap().starts_with("--buffer store=160, up to "), "{report}");
+    let more = overtaken(160).await;
+    assert!(more.wall.as_secs_f64() < 0.7 * report.wall.as_secs_f64(), "{report}\n{more}");
+    let plenty = overtaken(4_000).await;
+    assert_eq!(plenty.verdict().stage.as_deref(), Some("score"), "{plenty}");
+}
