@@ -1,10 +1,11 @@
-//! `nightly-import rejects`: dead letters, listed, shown, exported.
+//! `nightly-import rejects`: dead letters, listed, shown, exported. However many there are, they are read and written one by one.
 
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use futures::TryStreamExt;
 use gegendruck::thousands;
+use gegendruck_checkpoints::Ledger;
 use serde_json::json;
 
 use crate::Output;
@@ -37,13 +38,11 @@ pub async fn rejects(command: &RejectsCommand) -> Result<Exit, Refused> {
 async fn list(which: &RejectsArgs, json: bool) -> Result<Exit, Refused> {
     let mut ledger = ledger(&target(&which.target)?.leaving_nothing()).await?;
     let run = find(&mut ledger, which.run.as_deref()).await?;
+    if json {
+        return list_as_json(&mut ledger, &run.run).await;
+    }
     let kinds = ledger.rejects_by_kind(&run.run).await.map_err(refused)?;
     let mut rejects = ledger.rejects(Some(&run.run)).await.map_err(refused)?;
-    if json {
-        let all: Vec<_> = rejects.try_collect().await.map_err(refused)?;
-        crate::print(&format!("{:#}\n", json!({"schema": 1, "run": run.run, "rejects": all})));
-        return Ok(Exit::Complete);
-    }
     let mut text = format!("run {}: {}\n", run.run, counted(run.tally.rejected, "reject"));
     for (column, kind, count) in &kinds {
         text.push_str(&format!(
@@ -71,7 +70,29 @@ async fn list(which: &RejectsArgs, json: bool) -> Result<Exit, Refused> {
     Ok(Exit::Complete)
 }
 
-async fn show(ledger: &mut gegendruck_checkpoints::Ledger, id: i64) -> Result<Exit, Refused> {
+/// Prints all rejects of a run as one JSON document, in the form of `{:#}`.
+async fn list_as_json(ledger: &mut Ledger, run: &str) -> Result<Exit, Refused> {
+    let failed = |error| unwritten(None, &error);
+    let mut rejects = ledger.rejects(Some(run)).await.map_err(refused)?;
+    let mut writer = BufWriter::new(Output::default());
+    writer.write_all(b"{\n  \"rejects\": [").map_err(failed)?;
+    let (mut before, mut end) = ("\n", "]");
+    while let Some(reject) = rejects.try_next().await.map_err(refused)? {
+        // A line end in a text is written as two other characters: those that are found are between values.
+        let text = format!("{:#}", json!(reject)).replace('\n', "\n    ");
+        write!(writer, "{before}    {text}").map_err(failed)?;
+        if writer.get_ref().closed {
+            return Ok(Exit::Complete);
+        }
+        (before, end) = (",\n", "\n  ]");
+    }
+    write!(writer, "{end},\n  \"run\": {},\n  \"schema\": 1\n}}\n", json!(run))
+        .and_then(|()| writer.flush())
+        .map_err(failed)?;
+    Ok(Exit::Complete)
+}
+
+async fn show(ledger: &mut Ledger, id: i64) -> Result<Exit, Refused> {
     let Some(reject) = ledger.reject(id).await.map_err(refused)? else {
         return Err(Refused::usage(format!(
             "there is no reject {id}; nightly-import rejects list shows those that there are"
@@ -130,12 +151,7 @@ async fn export(which: &RejectsArgs, out: Option<&Path>) -> Result<Exit, Refused
         other => other.to_string(),
     };
     let header = setting("header");
-    let failed = |error: std::io::Error| match out {
-        Some(path) => {
-            Refused::failed(format!("{}: the rejects cannot be written: {error}", path.display()))
-        }
-        None => Refused::failed(format!("the rejects cannot be written: {error}")),
-    };
+    let failed = |error: io::Error| unwritten(out, &error);
     let mut file = out.map(NewFile::create).transpose().map_err(failed)?;
     let mut output = Output::default();
     let sink: &mut dyn Write = match &mut file {
@@ -175,4 +191,9 @@ async fn export(which: &RejectsArgs, out: Option<&Path>) -> Result<Exit, Refused
         ));
     }
     Ok(Exit::Complete)
+}
+
+fn unwritten(out: Option<&Path>, error: &io::Error) -> Refused {
+    let path = out.map_or(String::new(), |path| format!("{}: ", path.display()));
+    Refused::failed(format!("{path}the rejects cannot be written: {error}"))
 }
