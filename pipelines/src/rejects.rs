@@ -1,11 +1,15 @@
-//! `nightly-import rejects`: dead letters, listed, shown, exported. However many there are, they are read and written one by one.
+//! `nightly-import rejects`: dead letters, listed, shown, exported.
+//!
+//! - However many there are, they are read and written one by one.
+//! - What is exported is the record as its input has it, or it is left out and named: never a part of one.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use futures::TryStreamExt;
+use futures::stream::BoxStream;
 use gegendruck::thousands;
-use gegendruck_checkpoints::Ledger;
+use gegendruck_checkpoints::{InputInfo, Ledger, LedgerError, RejectInfo, RunInfo};
 use serde_json::json;
 
 use crate::Output;
@@ -19,6 +23,9 @@ use crate::summary::counted;
 
 /// Rejects that `list` shows one by one.
 const LISTED: usize = 20;
+
+/// Rejects that an export leaves out and names one by one.
+const NAMED: u64 = 20;
 
 /// Does what is asked.
 ///
@@ -161,39 +168,108 @@ async fn export(which: &RejectsArgs, out: Option<&Path>) -> Result<Exit, Refused
     let mut writer = BufWriter::new(sink);
     if header.is_empty() && setting("no-header") != "true" {
         let words = "the inputs have different header lines, and the export has none";
-        drop(writeln!(std::io::stderr().lock(), "nightly-import: {words}"));
+        tell(words);
     }
     if !header.is_empty() {
         writeln!(writer, "reject_id{delimiter}{header}").map_err(failed)?;
     }
-    let mut rejects = ledger.rejects(Some(&run.run)).await.map_err(refused)?;
-    let (mut written, mut purged) = (0u64, 0u64);
-    while let Some(reject) = rejects.try_next().await.map_err(refused)? {
-        let Some(bytes) = reject.bytes else {
-            purged += 1;
-            continue;
-        };
-        write!(writer, "{}{delimiter}", reject.reject).map_err(failed)?;
-        writer.write_all(&bytes).and_then(|()| writer.write_all(b"\n")).map_err(failed)?;
-        written += 1;
-    }
+    let rejects = ledger.rejects(Some(&run.run)).await.map_err(refused)?;
+    let exported = write_records(rejects, &run, &delimiter, &mut writer, failed).await?;
     writer.flush().map_err(failed)?;
     drop(writer);
-    if let (Some(file), Some(path)) = (file, out) {
+    if let Some(file) = file {
         file.finish().map_err(failed)?;
-        let gone =
-            if purged == 0 { String::new() } else { format!(", {} purged", thousands(purged)) };
-        crate::print(&format!(
-            "{} of run {} written to {}{gone}\n",
-            counted(written, "reject"),
-            run.run,
-            path.display()
+    }
+    let words = exported.words(&run, out);
+    match out {
+        Some(_) => crate::print(&format!("{words}\n")),
+        None if exported.left_out() > 0 => tell(&words),
+        None => {}
+    }
+    Ok(if exported.left_out() > 0 { Exit::Rejects } else { Exit::Complete })
+}
+
+/// How many rejects an export has, and how many it has not.
+#[derive(Default)]
+struct Exported {
+    written: u64,
+    cut_off: u64,
+    purged: u64,
+}
+
+impl Exported {
+    fn left_out(&self) -> u64 {
+        self.cut_off + self.purged
+    }
+
+    fn words(&self, run: &RunInfo, out: Option<&Path>) -> String {
+        let to = out.map_or(String::new(), |out| format!(" to {}", out.display()));
+        let written = counted(self.written, "reject");
+        let mut words = format!("{written} of run {} written{to}", run.run);
+        if self.left_out() > 0 {
+            words.push_str(&format!(
+                ", {} left out ({} cut off, {} purged): take each of them from the input file, at its byte",
+                thousands(self.left_out()),
+                thousands(self.cut_off),
+                thousands(self.purged)
+            ));
+        }
+        words
+    }
+}
+
+/// Writes all records that the ledger has as a whole, each behind its number, and names the first ones of the others.
+async fn write_records(
+    mut rejects: BoxStream<'_, Result<RejectInfo, LedgerError>>,
+    run: &RunInfo,
+    delimiter: &str,
+    writer: &mut impl Write,
+    failed: impl Fn(io::Error) -> Refused + Copy,
+) -> Result<Exported, Refused> {
+    let mut exported = Exported::default();
+    while let Some(reject) = rejects.try_next().await.map_err(refused)? {
+        let whole = reject.bytes.as_ref().filter(|bytes| bytes.len() as u64 >= reject.len);
+        if let Some(bytes) = whole {
+            write!(writer, "{}{delimiter}", reject.reject).map_err(failed)?;
+            writer.write_all(bytes).and_then(|()| writer.write_all(b"\n")).map_err(failed)?;
+            exported.written += 1;
+            continue;
+        }
+        match &reject.bytes {
+            Some(_) => exported.cut_off += 1,
+            None => exported.purged += 1,
+        }
+        if exported.left_out() <= NAMED {
+            tell(&why_left_out(&reject, run));
+        }
+    }
+    if let Some(more) = exported.left_out().checked_sub(NAMED).filter(|more| *more > 0) {
+        let more = thousands(more);
+        tell(&format!(
+            "… and {more} more; nightly-import rejects list --json has the position of each"
         ));
     }
-    Ok(Exit::Complete)
+    Ok(exported)
+}
+
+/// Which reject is left out, where it is, and how much of it there is.
+fn why_left_out(reject: &RejectInfo, run: &RunInfo) -> String {
+    let is_its = |input: &&InputInfo| input.at.input == reject.at.input;
+    let path = run.inputs.iter().find(is_its).map_or("its input", |input| input.path.as_str());
+    let len = counted(reject.len, "byte");
+    let why = match &reject.bytes {
+        Some(bytes) => format!("{} of its {len} are kept", thousands(bytes.len() as u64)),
+        None => format!("its bytes were purged ({len})"),
+    };
+    format!("reject {}, {} of {path}, is left out: {why}", reject.reject, reject.at)
 }
 
 fn unwritten(out: Option<&Path>, error: &io::Error) -> Refused {
     let path = out.map_or(String::new(), |path| format!("{}: ", path.display()));
     Refused::failed(format!("{path}the rejects cannot be written: {error}"))
+}
+
+/// Says something on standard error, which nobody needs to read.
+fn tell(words: &str) {
+    drop(writeln!(io::stderr().lock(), "nightly-import: {words}"));
 }

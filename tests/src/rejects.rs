@@ -1,4 +1,4 @@
-//! Dead letters, as the program gives them back.
+//! Dead letters, as the program gives them back: whole or named.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -6,12 +6,94 @@ use std::process::Stdio;
 use futures::TryStreamExt;
 use gegendruck_checkpoints::{Ledger, Target};
 
-use crate::claims::{claims, folder, run};
+use crate::claims::{HEADER, claims, folder, run, start_of_row};
 use crate::program::Folder;
 
 /// The run that imported the claims.
 fn name_of_run(folder: &Folder) -> String {
     folder.query("SELECT run FROM gegendruck_runs WHERE pipeline = 'claims'").trim().to_string()
+}
+
+/// The number of the reject that a record has become.
+fn number(folder: &Folder, record: u64) -> i64 {
+    folder.count(&format!("SELECT reject FROM gegendruck_rejects WHERE record = {record}"))
+}
+
+/// Rows 1 to 30; row 4 has a control character, and the rows of `long` have a description of so many bytes.
+fn with_long(long: &[u64], bytes: usize) -> Vec<u8> {
+    claims(30, |i| match i {
+        4 => Some(b"\x01".to_vec()),
+        _ => long.contains(&i).then(|| vec![b'x'; bytes]),
+    })
+}
+
+const LIMIT: [&str; 2] = ["--max-record-bytes", "6000"];
+
+#[test]
+fn a_record_that_the_ledger_has_only_a_part_of_is_not_exported_and_named() {
+    let input = with_long(&[7], 8_000);
+    let folder = folder(&input);
+    run(&folder, &LIMIT).exits(1);
+    let line = String::from_utf8_lossy(&input).lines().nth(7).expect("row 7").to_string();
+    let at = crate::claims::start_of_line(&input, 8);
+    let named = format!(
+        "reject {}, record 7 (line 8, byte {at}) of {}, is left out: 4,096 of its {} bytes are kept\n",
+        number(&folder, 7),
+        folder.path("claims.csv").canonicalize().expect("the input").display(),
+        gegendruck::thousands(line.len() as u64)
+    );
+    let end =
+        "1 left out (1 cut off, 0 purged): take each of them from the input file, at its byte\n";
+    let whole = format!("reject_id,{HEADER}\n{},{}\x01\n", number(&folder, 4), start_of_row(4));
+
+    let ran = folder.run(&["rejects", "export"]).exits(1);
+    assert_eq!(ran.out, whole);
+    let name = name_of_run(&folder);
+    let words = format!("1 reject of run {name} written, {end}");
+    assert_eq!(ran.err, format!("nightly-import: {named}nightly-import: {words}"));
+
+    let ran = folder.run(&["rejects", "export", "--out", "rejects.csv"]).exits(1);
+    assert_eq!(ran.err, format!("nightly-import: {named}"));
+    assert_eq!(ran.out, format!("1 reject of run {name} written to rejects.csv, {end}"));
+    let exported = std::fs::read_to_string(folder.path("rejects.csv")).expect("the export");
+    assert_eq!(exported, whole, "it is written all the same");
+}
+
+#[test]
+fn a_record_that_is_as_long_as_its_kept_bytes_is_exported() {
+    // As long as what is kept of one that is over the limit, longer than that, and over a limit that is below it.
+    let plain = start_of_row(7).len();
+    for (bytes, limit, kept) in [
+        (4_096, "6000", true),
+        (5_999, "6000", true),
+        (4_096, "4095", true),
+        (4_097, "4095", false),
+    ] {
+        let text = [vec![b'x'; bytes - plain - 1], vec![1]].concat();
+        let folder = folder(claims(30, |i| (i == 7).then(|| text.clone())));
+        run(&folder, &["--max-record-bytes", limit]).exits(1);
+        let ran = folder.run(&["rejects", "export"]).exits(if kept { 0 } else { 1 });
+        let row = start_of_row(7) + std::str::from_utf8(&text).expect("ASCII");
+        let row = if kept { format!("1,{row}\n") } else { String::new() };
+        assert_eq!(ran.out, format!("reject_id,{HEADER}\n{row}"), "{bytes} bytes, limit {limit}");
+        assert_eq!(ran.err.is_empty(), kept, "{}", ran.err);
+    }
+}
+
+#[test]
+fn of_many_records_that_are_not_exported_the_first_20_are_named_and_the_others_counted() {
+    let long: Vec<u64> = (6..=29).collect();
+    let folder = folder(with_long(&long, 8_000));
+    run(&folder, &[&LIMIT[..], &["--max-errors", "100%"]].concat()).exits(1);
+    folder.query("UPDATE gegendruck_rejects SET bytes = NULL WHERE record = 6");
+    let ran = folder.run(&["rejects", "export"]).exits(1);
+    let lines: Vec<_> = ran.err.lines().collect();
+    assert_eq!(lines.len(), 22, "{}", ran.err);
+    assert!(lines[0].contains(" is left out: its bytes were purged ("), "{}", lines[0]);
+    let last = format!("reject {}, record 25 (line 26, ", number(&folder, 25));
+    assert!(lines[19].contains(&last), "{}", lines[19]);
+    assert!(lines[20].starts_with("nightly-import: … and 4 more; "), "{}", lines[20]);
+    assert!(lines[21].contains(" written, 24 left out (23 cut off, 1 purged): "), "{}", lines[21]);
 }
 
 /// The document that `rejects list --json` is to be: put together from all that the ledger has.
