@@ -9,12 +9,12 @@ use std::path::Path;
 use futures::TryStreamExt;
 use futures::stream::BoxStream;
 use gegendruck::thousands;
-use gegendruck_checkpoints::{InputInfo, Ledger, LedgerError, RejectInfo, RunInfo};
+use gegendruck_checkpoints::{AttemptInfo, InputInfo, Ledger, LedgerError, RejectInfo, RunInfo};
 use serde_json::json;
 
 use crate::Output;
 use crate::cli::{RejectsArgs, RejectsCommand};
-use crate::exit::{Exit, Refused};
+use crate::exit::{Exit, Refused, shell_word};
 use crate::files::NewFile;
 use crate::outputs::refuse_clash;
 use crate::run::refused;
@@ -26,6 +26,9 @@ const LISTED: usize = 20;
 
 /// Rejects that an export leaves out and names one by one.
 const NAMED: u64 = 20;
+
+/// The column that an export has and the inputs have not: the number of the reject.
+const NEW: &str = "reject_id";
 
 /// Does what is asked.
 ///
@@ -146,18 +149,7 @@ async fn export(which: &RejectsArgs, out: Option<&Path>) -> Result<Exit, Refused
         refuse_clash("--out", out, inputs, Some(ledger.target()))?;
     }
     let attempts = ledger.attempts(&run.run).await.map_err(refused)?;
-    let setting = |name: &str| {
-        attempts
-            .last()
-            .and_then(|attempt| attempt.settings[name]["value"].as_str().map(str::to_string))
-            .unwrap_or_default()
-    };
-    let delimiter = match setting("delimiter").as_str() {
-        "tab" | "\\t" => "\t".to_string(),
-        "" => ",".to_string(),
-        other => other.to_string(),
-    };
-    let header = setting("header");
+    let form = Form::of(&run, attempts.last());
     let failed = |error: io::Error| unwritten(out, &error);
     let mut file = out.map(NewFile::create).transpose().map_err(failed)?;
     let mut output = Output::default();
@@ -166,15 +158,12 @@ async fn export(which: &RejectsArgs, out: Option<&Path>) -> Result<Exit, Refused
         None => &mut output,
     };
     let mut writer = BufWriter::new(sink);
-    if header.is_empty() && setting("no-header") != "true" {
-        let words = "the inputs have different header lines, and the export has none";
-        tell(words);
-    }
-    if !header.is_empty() {
-        writeln!(writer, "reject_id{delimiter}{header}").map_err(failed)?;
+    match &form.header {
+        Ok(header) => writeln!(writer, "{header}").map_err(failed)?,
+        Err(why) => tell(&format!("{why}, and the export has none")),
     }
     let rejects = ledger.rejects(Some(&run.run)).await.map_err(refused)?;
-    let exported = write_records(rejects, &run, &delimiter, &mut writer, failed).await?;
+    let exported = write_records(rejects, &run, &form.delimiter, &mut writer, failed).await?;
     writer.flush().map_err(failed)?;
     drop(writer);
     if let Some(file) = file {
@@ -186,7 +175,68 @@ async fn export(which: &RejectsArgs, out: Option<&Path>) -> Result<Exit, Refused
         None if exported.left_out() > 0 => tell(&words),
         None => {}
     }
+    if let Some(words) = form.import.filter(|_| exported.written > 0) {
+        tell(&words);
+    }
     Ok(if exported.left_out() > 0 { Exit::Rejects } else { Exit::Complete })
+}
+
+/// How an export is written: as the inputs of its run are, with a column more.
+struct Form {
+    delimiter: String,
+    /// Its first line, or why it has none.
+    header: Result<String, &'static str>,
+    /// What to change of the run's flags to import it, if not only the new column is to be ignored.
+    import: Option<String>,
+}
+
+impl Form {
+    fn of(run: &RunInfo, last: Option<&AttemptInfo>) -> Form {
+        let setting = |name: &str| {
+            let value = last.and_then(|attempt| attempt.settings[name]["value"].as_str());
+            value.unwrap_or_default()
+        };
+        let delimiter = match setting("delimiter") {
+            "tab" | "\\t" => "\t",
+            "" => ",",
+            other => other,
+        };
+        let has_none = setting("no-header") == "true";
+        let header = if has_none {
+            let end = if setting("trailing-delimiter") == "true" { delimiter } else { "" };
+            let columns = columns(run).ok_or("the columns of the inputs are not known");
+            columns.map(|columns| columns.replace(',', delimiter) + end)
+        } else {
+            let known = Some(setting("header")).filter(|line| !line.is_empty());
+            known.map(str::to_string).ok_or("the inputs have different header lines")
+        };
+        let skips = !["", "0"].contains(&setting("skip-lines"));
+        let import = import(has_none, skips, setting("ignore-columns"));
+        Form {
+            delimiter: delimiter.into(),
+            import: import.filter(|_| header.is_ok()),
+            header: header.map(|header| format!("{NEW}{delimiter}{header}")),
+        }
+    }
+}
+
+/// What to change of a run's flags to import its export, where that has other lines before its records than the run's inputs.
+fn import(has_no_header: bool, skips_lines: bool, ignored: &str) -> Option<String> {
+    let flags = match (has_no_header, skips_lines) {
+        (true, true) => "--no-header and --skip-lines",
+        (true, false) => "--no-header",
+        (false, true) => "--skip-lines",
+        (false, false) => return None,
+    };
+    let ignored = if ignored.is_empty() { NEW.into() } else { format!("{ignored},{NEW}") };
+    let ignored = shell_word(&ignored);
+    Some(format!("to import the export, leave out {flags}, and give --ignore-columns {ignored}"))
+}
+
+/// The columns of a run whose inputs have no header line, in their order, as its mapping names them.
+fn columns(run: &RunInfo) -> Option<&str> {
+    let (columns, _) = run.pipeline.mapping.strip_prefix("columns ")?.split_once(" ignoring ")?;
+    Some(columns)
 }
 
 /// How many rejects an export has, and how many it has not.

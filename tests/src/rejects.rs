@@ -1,4 +1,4 @@
-//! Dead letters, as the program gives them back: whole or named.
+//! Dead letters, as the program gives them back: whole or named, and in a form that can be imported again.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -6,8 +6,8 @@ use std::process::Stdio;
 use futures::TryStreamExt;
 use gegendruck_checkpoints::{Ledger, Target};
 
-use crate::claims::{HEADER, claims, folder, run, start_of_row};
-use crate::program::Folder;
+use crate::claims::{HEADER, claims, folder, run, start_of_row, stored};
+use crate::program::{Folder, Ran};
 
 /// The run that imported the claims.
 fn name_of_run(folder: &Folder) -> String {
@@ -147,4 +147,63 @@ fn rejects_as_json_are_not_held_in_memory_and_nobody_needs_to_read_all_of_them()
     drop(numbers);
     assert_eq!(child.wait().expect("the program ends").code(), Some(0));
     assert!(peak < 48 * 1_024, "{peak} KiB");
+}
+
+#[test]
+fn lines_that_a_run_has_skipped_are_not_in_its_export_and_that_is_said() {
+    let rows = claims(30, |i| (i == 4).then(|| b"\x01".to_vec()));
+    let rows = String::from_utf8(rows).expect("text").replace('\n', ",x\n");
+    let folder = folder(format!("a title\n{}", rows.replacen(",x\n", ",more\n", 1)));
+    folder.run(&["run", "contracts", "contracts.csv", "--quiet"]).exits(0);
+    run(&folder, &["--skip-lines", "1", "--ignore-columns", "more"]).exits(1);
+    let words = "leave out --skip-lines, and give --ignore-columns more,reject_id\n";
+    folder.run(&["rejects", "export", "--out", "rejects.csv"]).exits(0).says(words);
+    let ignore = ["--ignore-columns", "more,reject_id"];
+    import_repaired(&folder, "rejects.csv", "\x01", &ignore).exits(0);
+    assert_eq!(stored(&folder), 30);
+}
+
+/// Imports an export of rejects again, after what `faulty` is in them was replaced.
+#[track_caller]
+fn import_repaired(folder: &Folder, name: &str, faulty: &str, more: &[&str]) -> Ran {
+    let text = std::fs::read_to_string(folder.path(name)).expect("the export");
+    assert!(text.contains(faulty), "{text}");
+    folder.write(name, text.replace(faulty, "repaired"));
+    folder.run(&[&["run", "claims", name, "--quiet"][..], more].concat())
+}
+
+#[test]
+fn rejects_of_inputs_without_a_header_line_are_exported_with_one_and_can_be_imported_again() {
+    for (delimiter, flags, without) in [
+        (",", &[][..], "--no-header"),
+        (";", &["--skip-lines", "1", "--trailing-delimiter"], "--no-header and --skip-lines"),
+    ] {
+        let text = String::from_utf8(claims(30, |i| (i == 4).then(|| b"\x01".to_vec())));
+        let (header, rows) = text.as_ref().expect("text").split_once('\n').expect("a header");
+        let [header, rows] = [header, rows].map(|text| text.replace(',', delimiter));
+        let (rows, end) = if flags.is_empty() {
+            (rows, "")
+        } else {
+            (format!("a title\n{}", rows.replace('\n', ";\n")), ";")
+        };
+        let folder = folder(rows);
+        // Else it would be taken for the contracts' too.
+        folder.run(&["run", "contracts", "contracts.csv", "--quiet"]).exits(0);
+        let dialect = ["--delimiter", delimiter];
+        run(&folder, &[&dialect[..], &["--no-header"], flags].concat()).exits(1);
+        let ran = folder.run(&["rejects", "export", "--out", "rejects.csv"]).exits(0);
+        let words = format!("leave out {without}, and give --ignore-columns reject_id\n");
+        assert_eq!(ran.err, format!("nightly-import: to import the export, {words}"));
+        let exported = std::fs::read_to_string(folder.path("rejects.csv")).expect("the export");
+        let row = start_of_row(4).replace(',', delimiter);
+        let first = format!("reject_id{delimiter}{header}{end}\n");
+        assert_eq!(exported, format!("{first}1{delimiter}{row}\x01{end}\n"));
+        let more: Vec<_> = flags.iter().copied().filter(|flag| flag.starts_with("--t")).collect();
+        let ignore = ["--ignore-columns", "reject_id"];
+        import_repaired(&folder, "rejects.csv", "\x01", &[&dialect[..], &ignore, &more].concat())
+            .exits(0);
+        assert_eq!(stored(&folder), 30);
+        let repaired = "SELECT description FROM claims WHERE claim_id = 'C0000004'";
+        assert_eq!(folder.query(repaired), "repaired\n");
+    }
 }
