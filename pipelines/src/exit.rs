@@ -8,7 +8,7 @@ use std::fmt;
 pub enum Exit {
     /// Every record accounted for, none rejected.
     Complete = 0,
-    /// Complete; some records were rejected, within the limit.
+    /// Complete; some records were rejected, within the limit. Of an export: some rejects are not in it.
     Rejects = 1,
     /// Usage, configuration, columns, rights. Tables unchanged.
     Usage = 2,

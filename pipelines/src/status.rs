@@ -2,10 +2,11 @@
 
 use std::io::Write;
 
-use gegendruck::{Report, thousands};
+use gegendruck::{Report, Tally, thousands};
 use gegendruck_checkpoints::{
     AttemptInfo, Ledger, LedgerError, RunInfo, RunState, Status, StatusError, StatusFile, Target,
 };
+use gegendruck_stages::sql::MaxErrors;
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -205,17 +206,46 @@ fn whole(
 const OF_ONE_ATTEMPT: [&str; 8] =
     ["to", "config", "quiet", "verbose", "no-progress", "report-interval", "summary", "log-format"];
 
-/// The command that goes on with a run that is not complete, as its last attempt was started. It needs neither the environment
-/// nor the settings file of that.
+/// The command that goes on with a run that is not complete, as its last attempt was started; with a higher reject limit, if that
+/// attempt has passed the one that it had. It needs neither the environment nor the settings file of that.
 pub(crate) fn go_on(run: &RunInfo, attempts: &[AttemptInfo], target: &Target) -> String {
+    const LIMIT: &str = "max-errors";
     let inputs = run.inputs.iter().map(|input| input.path.as_str());
-    let settings =
-        attempts.last().and_then(|attempt| attempt.settings.as_object()).into_iter().flatten();
+    let last = attempts.last();
+    let settings = last.and_then(|attempt| attempt.settings.as_object()).into_iter().flatten();
     let given = settings.filter_map(|(name, setting)| {
         let given = matches!(setting["from"].as_str()?, "flag" | "environment" | "file");
         given.then_some((name.as_str(), setting["value"].as_str()?))
     });
-    command(&run.pipeline.pipeline, inputs, target, given)
+    let passed = last.filter(|last| last.exit_code == Some(Exit::Limit.code().into()));
+    let needed = passed.and_then(|last| {
+        let limit = last.settings[LIMIT]["value"].as_str().and_then(|limit| limit.parse().ok());
+        limit_needed(limit.unwrap_or_default(), &run.tally)
+    });
+    let given = given.filter(|(name, _)| needed.is_none() || *name != LIMIT);
+    let limit = needed.iter().map(|limit| (LIMIT, limit.as_str()));
+    command(&run.pipeline.pipeline, inputs, target, given.chain(limit))
+}
+
+/// The least limit that lets a run go on which has passed another one: as many rejects as it has, or their share of what it has
+/// read where a share was given. `None` if it has passed none: where most of the first records were rejected, nothing is committed.
+fn limit_needed(limit: MaxErrors, tally: &Tally) -> Option<String> {
+    const MILLION: u128 = 1_000_000;
+    let Tally { read, rejected, .. } = *tally;
+    match limit {
+        MaxErrors::Share { per_million } => {
+            let needed = (u128::from(rejected) * MILLION).div_ceil(u128::from(read.max(1)));
+            (needed > per_million.into()).then(|| share(needed))
+        }
+        MaxErrors::Count(count) => (rejected > count).then(|| rejected.to_string()),
+        MaxErrors::Default => (rejected > 0).then(|| rejected.to_string()),
+    }
+}
+
+/// A share as `--max-errors` takes it: `0.55%`.
+fn share(per_million: u128) -> String {
+    let text = format!("{}.{:04}", per_million / 10_000, per_million % 10_000);
+    format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// A command that runs a pipeline with these settings, whatever folder or shell it is typed in.
@@ -355,4 +385,35 @@ async fn finished(arguments: &InspectArgs, target: &Target) -> Result<Exit, Refu
         drop(writeln!(std::io::stderr().lock(), "nightly-import: {error}"));
     }
     Ok(Exit::Complete)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_that_a_run_needs_is_the_least_that_lets_it_go_on() {
+        let tally = |read, rejected| Tally { read, rejected, ..Tally::default() };
+        for (limit, read, rejected, needed) in [
+            ("5", 10, 6, Some("6")),
+            ("5", 10, 5, None),
+            ("0.5%", 10_000, 51, Some("0.51%")),
+            ("0.5%", 3_000, 16, Some("0.5334%")),
+            ("10%", 7, 7, Some("100%")),
+            ("0%", 2_000_000, 1, Some("0.0001%")),
+            ("0.5%", 10_000, 50, None),
+            ("0.5%", 0, 0, None),
+            ("", 5_000, 101, Some("101")),
+            ("", 0, 0, None),
+        ] {
+            let given: MaxErrors = limit.parse().unwrap_or_default();
+            let found = limit_needed(given, &tally(read, rejected));
+            assert_eq!(found.as_deref(), needed, "{limit} of {read}");
+            if let Some(MaxErrors::Share { per_million }) = found.and_then(|text| text.parse().ok())
+            {
+                let allowed = |share: u32| read * u64::from(share) / 1_000_000;
+                assert!(allowed(per_million) >= rejected && allowed(per_million - 1) < rejected);
+            }
+        }
+    }
 }

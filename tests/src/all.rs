@@ -22,6 +22,8 @@ mod outputs;
 #[cfg(test)]
 mod plan;
 #[cfg(test)]
+mod rejects;
+#[cfg(test)]
 mod signals;
 #[cfg(test)]
 mod summary;

@@ -602,6 +602,49 @@ fn a_passed_reject_limit_stops_the_run_and_a_higher_one_goes_on() {
     assert_eq!(stored(&folder), 3_800);
 }
 
+/// The command that goes on, as a run or `status` prints it.
+#[track_caller]
+fn command_of(ran: &Ran) -> String {
+    let command = ran.out.lines().find_map(|line| line.strip_prefix("go on with: nightly-import "));
+    command.unwrap_or_else(|| panic!("no command that goes on: {}", ran.out)).into()
+}
+
+#[test]
+fn the_command_that_goes_on_behind_a_passed_limit_carries_the_limit_that_is_needed() {
+    for (limit, rows, of, share) in [
+        (&["--max-errors", "5"][..], 4_000, 20, false),
+        (&[], 4_000, 20, false),
+        (&["--max-errors=0.5%"], 4_000, 100, true),
+        (&["--max-errors=0.5%"], 30, 10, true),
+    ] {
+        let folder = folder(claims(rows, |i| (i % of == 0).then(|| b"\x01".to_vec())));
+        let mut ran = run(&folder, &[&["--batch-size", "500"], limit].concat());
+        let mut starts = 1;
+        while ran.code == 3 {
+            let command = command_of(&ran);
+            let name = folder.query("SELECT run FROM gegendruck_runs WHERE pipeline = 'claims'");
+            assert_eq!(command_of(&folder.run(&["status", name.trim()]).exits(0)), command);
+            let rejected = "SELECT rejected FROM gegendruck_runs WHERE pipeline = 'claims'";
+            let words: Vec<_> = command.split(' ').collect();
+            let limits: Vec<_> =
+                words.iter().filter_map(|word| word.strip_prefix("--max-errors=")).collect();
+            let needed = folder.count(rejected).to_string();
+            assert_eq!(limits.len(), 1, "{command}");
+            assert!(
+                if share { limits[0].ends_with('%') } else { limits[0] == needed },
+                "{command}"
+            );
+            ran = folder.run(&words).says("going on with run");
+            starts += 1;
+            assert!(starts < 20, "each start goes on");
+        }
+        ran.exits(1);
+        assert_eq!(stored(&folder).unsigned_abs(), rows - rows / of);
+        // A share that is needed once is enough for an input that goes on like that.
+        assert!(if share { starts == 2 } else { starts > 1 }, "{starts} starts");
+    }
+}
+
 #[test]
 fn of_two_runs_at_once_the_second_says_who_has_the_target_and_the_first_is_undisturbed() {
     let folder = folder(claims(4_000, |_| None));
@@ -871,7 +914,7 @@ fn contracts_begun_for_claims_are_gone_on_with_by_the_command_of_their_own() {
     let name = folder.query("SELECT run FROM gegendruck_runs WHERE pipeline = 'contracts'");
     let status = folder.run(&["status", name.trim()]).exits(0).out;
     let command = status.lines().find_map(|line| line.split_once("nightly-import run "));
-    let command = command.expect("the command that goes on").1.replace("--max-errors=0", "");
+    let command = command.expect("the command that goes on").1;
     assert!(!command.contains("score"), "{command}");
     let command = format!("{} run {command}", crate::program::binary().display());
     let mut shell = std::process::Command::new("sh");
