@@ -51,7 +51,7 @@ pub struct ResumePoint {
     pub start: Position,
     /// The first byte that is not committed.
     pub at: Position,
-    /// Lines before it that are no records.
+    /// What else was counted between the two.
     pub lines: Lines,
     /// All bytes before it.
     pub fingerprint: Fingerprint,

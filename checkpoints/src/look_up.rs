@@ -300,6 +300,19 @@ impl Past {
             let moved = (known.file.device, known.file.inode, known.file.mtime) == file_now;
             (!moved, Reverse(common_end(&known.file.path, &file.path)))
         };
+        // What a run began in the middle of has a beginning that another run has read: it is known by that.
+        let grown = |known: &Known| {
+            unfinished(known)
+                && !known.has_records()
+                && known.start.byte > 0
+                && known.file.path == file.path
+                && begins_with(known)
+        };
+        if let Some((index, known)) = self.latest(grown).next()
+            && let Some(print) = print(known)
+        {
+            return self.go_on(index, known, print.clone(), file, accept);
+        }
         let named = self.latest(here).next().or_else(|| self.latest(moved).min_by_key(unlike));
         // Equal to a complete input.
         let whole = |known: &Known| known.at.byte == file.size && begins_with(known);
@@ -345,8 +358,8 @@ impl Past {
                 return Err(self.has_grown(known, file).into());
             }
             let mut point = self.after_growth(known, print.clone(), file)?;
-            point.start = point.at;
-            point.lines.repaired = 0;
+            // What lies before the new run's start is another run's.
+            (point.start, point.lines) = (point.at, Lines::default());
             return Ok(Found::Grown { point });
         }
         Ok(Found::New(file.clone()))
@@ -408,7 +421,7 @@ impl Past {
         print: Option<Fingerprint>,
         file: &InputFile,
     ) -> Result<Found, LookUpError> {
-        if !known.has_records() {
+        if !known.has_records() && known.start.byte == 0 {
             let point = match print {
                 Some(print) if known.file.size == file.size => known.point(file, print),
                 _ => ResumePoint {

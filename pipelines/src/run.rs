@@ -503,7 +503,8 @@ async fn fill(summary: &mut Summary, info: &RunInfo, ledger: &mut Ledger) {
     summary.total = info.tally;
     summary.attempts = info.attempts;
     summary.other_lines = info.lines();
-    summary.lines = info.inputs.iter().map(|input| input.at.line - 1).sum();
+    summary.lines =
+        info.inputs.iter().map(|input| input.at.line.saturating_sub(input.start.line)).sum();
     if let Ok(rejects) = ledger.rejects_by_kind(&info.run).await {
         let counted =
             rejects.into_iter().map(|(column, kind, count)| RejectCount { column, kind, count });

@@ -44,7 +44,7 @@ pub struct Summary {
     pub ended: Timestamp,
     /// How often the run was started.
     pub attempts: u64,
-    /// Lines of the inputs, up to what is committed.
+    /// Lines of the inputs, from where the run began in them up to what is committed.
     pub lines: u64,
     /// Those that are no records.
     pub other_lines: Lines,

@@ -184,6 +184,43 @@ fn a_run_that_finds_its_inputs_done_names_the_run_that_did_them() {
 }
 
 #[test]
+fn lines_of_a_run_that_takes_what_was_added_to_an_input_are_counted_from_where_it_begins() {
+    let text = |i: u64| match i {
+        7 => Some(b"\"two\nlines\"".to_vec()),
+        8 => Some(b"a blank line follows\n".to_vec()),
+        _ => None,
+    };
+    let input = claims(10, text);
+    let folder = folder(&input);
+    let first = check(&folder, &["claims.csv"], 0);
+    let counts = |summary: &Value| {
+        let other = |name: &str| summary["other_lines"][name].as_u64().expect("a number");
+        let (lines, read) = (summary["lines"].as_u64(), summary["total"]["read"].as_u64());
+        [lines.expect("lines"), other("header"), read.expect("records"), other("blank")]
+    };
+    assert_eq!(counts(&first), [13, 1, 10, 1]);
+    // The same again, and once more: with a blank line and a record of two lines.
+    let rows = String::from_utf8(input).expect("text");
+    let rows = rows.split_once('\n').expect("a header").1;
+    let mut file = std::fs::read_to_string(folder.path("claims.csv")).expect("the input");
+    for begin in ["\nC1", "\nC2"] {
+        file.push_str(&format!("\n{rows}").replace("\nC0", begin)[1..]);
+        folder.write("claims.csv", &file);
+        let grown = check(&folder, &["claims.csv", "--accept-grown"], 0);
+        assert_eq!(counts(&grown), [12, 0, 10, 1], "one line is within a record");
+        let run = grown["run"].as_str().expect("its name");
+        let lines = "SELECT header_lines, blank_lines, line - start_line FROM gegendruck_inputs";
+        let found = folder.query(&format!("{lines} WHERE run = '{run}'"));
+        assert_eq!(found, "0|1|12\n", "the ledger says the same");
+    }
+    let folder = crate::claims::folder(claims(10, text));
+    folder.run(&["run", "claims", "claims.csv"]).exits(0);
+    folder.write("claims.csv", &file);
+    let ran = folder.run(&["run", "claims", "claims.csv", "--accept-grown"]).exits(0);
+    ran.says("\nlines 24 = header 0 + records 20 + blank 2 + trailer 0 + within records 2 (");
+}
+
+#[test]
 fn a_summary_goes_where_flag_environment_or_file_say_also_when_the_rest_is_wrong() {
     let folder = folder(claims(30, |_| None));
     folder.write("import.toml", "summary = \"file.json\"\nbatch-size = 0\n");
