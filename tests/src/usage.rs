@@ -463,7 +463,9 @@ fn without_the_right_to_create_tables_all_must_be_there_before_the_first_record(
     run(&folder, &["--no-create"]).exits(0);
     assert_eq!((stored(&folder), folder.count(tables)), (20, before));
 
-    folder.query("DROP TABLE gegendruck_tried; UPDATE gegendruck_target SET version = 1");
+    folder.query(
+        "DROP TABLE gegendruck_tried; DROP TABLE gegendruck_repaired; UPDATE gegendruck_target SET version = 1",
+    );
     let older = "its ledger is of an older version, and --no-create forbids to upgrade it; nightly-import ledger ddl prints";
     check(&folder, &["--no-create"], 2, older);
     let plan = folder.run(&["plan", "claims", "claims.csv"]).exits(0).out;
@@ -891,7 +893,7 @@ fn claims_are_judged_by_contracts_in_the_table_of_contracts_and_by_no_others() {
     );
     folder.run(&["run", "contracts", "contracts.csv", "--quiet", "--if-done", "ok"]).exits(0);
     let by = folder.query("SELECT run FROM gegendruck_runs WHERE table_name = 'contracts'");
-    folder.write("new.csv", contracts().replacen("P0003,motor", "P0003,home", 1));
+    folder.write("new.csv", contracts().replacen("P0003,motor", "P0003,travel", 1));
     folder.run(&["run", "contracts", "new.csv", "--table", "policies", "--quiet"]).exits(0);
     run(&folder, &[]).exits(0);
     let judged_by = "SELECT contracts_run FROM gegendruck_runs WHERE pipeline = 'claims'";
@@ -1140,4 +1142,23 @@ fn inputs_can_be_more_than_a_process_may_have_files_open() {
     limited.args(["run", "claims", "--quiet"]).args(&names).current_dir(folder.path(""));
     Ran::from(limited.output().expect("the program starts")).exits(0);
     assert_eq!(stored(&folder), 100);
+}
+
+#[test]
+fn an_input_whose_name_is_not_in_utf8_is_refused() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let folder = folder(claims(20, |_| None));
+    let name = OsStr::from_bytes(b"caf\xE9.csv");
+    let path = folder.path("").join(name);
+    std::fs::copy(folder.path("claims.csv"), &path).expect("it is copied");
+    let before = state(&folder);
+    let mut command = folder.command(&["run", "claims", "--quiet"]);
+    let ran = command.arg(name).output().expect("the program starts");
+    assert_refused(
+        &ran.into(),
+        2,
+        "its path is not in UTF-8, in which the ledger keeps it; rename it",
+    );
+    assert_eq!(state(&folder), before);
 }

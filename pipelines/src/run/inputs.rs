@@ -210,6 +210,10 @@ pub fn regular_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Refused> {
     for path in &paths {
         let metadata = std::fs::metadata(path).map_err(|error| not_readable(path, &error))?;
         let shown = path.display();
+        if path.canonicalize().is_ok_and(|path| path.to_str().is_none()) {
+            let words = "its path is not in UTF-8, in which the ledger keeps it; rename it";
+            return Err(Refused::usage(format!("{shown}: {words}")));
+        }
         if let Some(first) = files.insert((metadata.dev(), metadata.ino()), path) {
             let first = first.display();
             return Err(Refused::usage(format!(

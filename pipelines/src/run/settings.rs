@@ -30,11 +30,15 @@ pub(super) fn settings_work<I: Import>(arguments: &RunArgs) -> Result<Plan, Refu
             "--as-of {text}: is no date; give one such as 2026-11-30"
         )));
     }
-    let plan = crate::plan::stages::<I>(&options::<I>(arguments))
-        .map_err(|error| Refused::usage(error.to_string()))?;
+    let plan = |options: &Options| {
+        crate::plan::stages::<I>(options).map_err(|error| Refused::usage(error.to_string()))
+    };
+    let mut options = options::<I>(arguments);
+    let rates = std::mem::take(&mut options.rate);
+    let stages = plan(&options)?.stages;
     let is = |kind: StageKind| move |stage: &&Planned| stage.kind == kind;
     let calling: Vec<_> =
-        plan.stages.iter().filter(is(StageKind::Call)).map(|stage| stage.name.as_str()).collect();
+        stages.iter().filter(is(StageKind::Call)).map(|stage| stage.name.as_str()).collect();
     if let Some((stage, _)) =
         arguments.rate.iter().find(|(stage, _)| !calling.contains(&stage.as_str()))
     {
@@ -53,7 +57,7 @@ pub(super) fn settings_work<I: Import>(arguments: &RunArgs) -> Result<Plan, Refu
         )));
     }
     trace_can_be_written(arguments)?;
-    let source = plan.stages.iter().find(is(StageKind::Source)).map(|stage| stage.name.as_str());
+    let source = stages.iter().find(is(StageKind::Source)).map(|stage| stage.name.as_str());
     let buffered = arguments.buffer.iter().map(|(stage, _)| ("buffer", stage));
     let requested = arguments.request.iter().map(|(stage, _)| ("request", stage));
     if let Some((flag, stage)) =
@@ -63,7 +67,7 @@ pub(super) fn settings_work<I: Import>(arguments: &RunArgs) -> Result<Plan, Refu
             "--{flag} {stage}: {stage} has no input; give it for a stage behind it"
         )));
     }
-    Ok(plan)
+    plan(&Options { rate: rates, ..options })
 }
 
 /// Refuses names that SQLite keeps for itself, and those of the ledger's tables.
