@@ -86,7 +86,7 @@ pub struct StageReport {
     pub oldest: Option<Duration>,
     /// Values that a second's calls may be about, if that is limited.
     pub rate: Option<f64>,
-    /// Most records of one call; `None` if it calls nobody.
+    /// Most records that one call can be answered about at once; `None` if it calls nobody, or about one after the other.
     #[serde(default)]
     pub claim: Option<u64>,
     /// Values that calls were about, those that were made again included.
@@ -316,7 +316,7 @@ fn read_stage(
         request: info.settings.request.0,
         oldest: gauge.oldest.map(|read_at| clock.now().since(read_at)),
         rate: info.settings.rate,
-        claim: info.settings.claim.map(|claim| claim as u64),
+        claim: info.settings.claim.filter(|_| info.settings.at_once).map(|claim| claim as u64),
         asked,
         now,
         changes,

@@ -71,6 +71,8 @@ pub struct Settings {
     pub request: Records,
     /// Records that one call gets; `None` where the stage takes whole batches.
     pub claim: Option<usize>,
+    /// A call is answered about all of its records at once, not about one after the other.
+    pub at_once: bool,
     /// Claims that may be running or wait for an earlier one, if the output keeps the order of the input.
     pub reorder: Option<usize>,
     /// Records a second that calls may go out for.
@@ -97,6 +99,7 @@ impl Default for Settings {
             buffer_bytes: Bytes::mib(24),
             request: Records(500),
             claim: None,
+            at_once: false,
             reorder: None,
             rate: None,
             at_most: 1,
@@ -236,7 +239,9 @@ where
 
 /// A stage that asks about slices of records.
 pub fn call_batch<C>(call: C) -> StageBuilder<Calls<C>> {
-    StageBuilder::new(Calls(call)).claim(1)
+    let mut stage = StageBuilder::new(Calls(call)).claim(1);
+    stage.settings.at_once = true;
+    stage
 }
 
 /// A stage that turns each value into another.
