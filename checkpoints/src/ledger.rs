@@ -13,7 +13,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use gegendruck::{Clock, Moment, Position};
+use gegendruck::{Clock, Position};
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{Connection, Row};
 
@@ -191,7 +191,7 @@ impl Ledger {
             self.connection().await?;
             match self.try_transaction().await {
                 Err(LedgerError::Database { trouble: Trouble::Busy, .. })
-                    if clock.now().since(Moment::default()) < patience => {}
+                    if clock.elapsed() < patience => {}
                 outcome => return outcome,
             }
             // SQLite has waited already; this lets others run where it does not wait.

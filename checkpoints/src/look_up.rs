@@ -13,7 +13,8 @@
 //! - The first line that fits decides. Nothing is written.
 //! - A file is read once at most. It is not read at all if its size, device, inode and times are those of a complete input and no
 //!   unfinished run could be meant. To go on, it is always read up to the committed byte: the state of the hash is needed.
-//! - An input of which no record was settled is known by its path: there is no content to tell it by, and nothing to lose.
+//! - An input of which no record was settled is known by its path: there is no content to tell it by, and nothing to lose. One that
+//!   its run began in the middle of is known by what comes before.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -281,12 +282,22 @@ impl Past {
             .collect();
         equal
             .sort_by_key(|(_, known)| (known.file.size != file.size, known.file.path != file.path));
-        if let Some((index, known)) = equal.first()
+        // What a run began in the middle of has a beginning that another run has read: it is known by that.
+        let begun_inside = |known: &Known| {
+            unfinished(known)
+                && !known.has_records()
+                && known.start.byte > 0
+                && known.file.path == file.path
+                && begins_with(known)
+        };
+        let by_content = equal.first().copied().or_else(|| self.latest(begun_inside).next());
+        if let Some((index, known)) = by_content
             && let Some(print) = print(known)
         {
-            return self.go_on(*index, known, print.clone(), file, accept);
+            return self.go_on(index, known, print.clone(), file, accept);
         }
-        // The same path, or else the same name and size, and other content or nothing settled yet.
+        // The same path, or else the same name and size, and other content or nothing settled yet. Of several the one that it was:
+        // moved on the disk, else copied with its folders.
         let here = |known: &Known| unfinished(known) && known.file.path == file.path;
         let moved = |known: &Known| {
             unfinished(known)
@@ -294,25 +305,11 @@ impl Past {
                 && known.file.path.file_name() == file.path.file_name()
                 && known.file.size == file.size
         };
-        // Of several, the one that it was: moved on the disk, else copied with its folders.
         let unlike = |(_, known): &(usize, &Known)| {
             let file_now = (file.device, file.inode, file.mtime);
-            let moved = (known.file.device, known.file.inode, known.file.mtime) == file_now;
-            (!moved, Reverse(common_end(&known.file.path, &file.path)))
+            let same_file = (known.file.device, known.file.inode, known.file.mtime) == file_now;
+            (!same_file, Reverse(common_end(&known.file.path, &file.path)))
         };
-        // What a run began in the middle of has a beginning that another run has read: it is known by that.
-        let grown = |known: &Known| {
-            unfinished(known)
-                && !known.has_records()
-                && known.start.byte > 0
-                && known.file.path == file.path
-                && begins_with(known)
-        };
-        if let Some((index, known)) = self.latest(grown).next()
-            && let Some(print) = print(known)
-        {
-            return self.go_on(index, known, print.clone(), file, accept);
-        }
         let named = self.latest(here).next().or_else(|| self.latest(moved).min_by_key(unlike));
         // Equal to a complete input.
         let whole = |known: &Known| known.at.byte == file.size && begins_with(known);

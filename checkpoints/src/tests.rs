@@ -560,6 +560,30 @@ fn what_was_added_to_an_input_is_not_another_input_however_little_of_it_was_sett
 }
 
 #[test]
+fn a_lock_that_somebody_else_holds_is_waited_for_as_long_as_was_said() {
+    run(async {
+        let world = World::new();
+        drop(world.ledger().await);
+        let mut holder = world.connect().await;
+        sqlx::query("BEGIN IMMEDIATE").execute(&mut holder).await.unwrap();
+        let begin = async |patience: Duration| {
+            let target = world.target.clone().patient(patience);
+            let mut ledger = Ledger::open(&target, "claims").await.unwrap();
+            ledger.transaction().await.map(drop)
+        };
+        let busy = begin(Duration::ZERO).await.unwrap_err();
+        assert!(matches!(busy, LedgerError::Database { trouble: Trouble::Busy, .. }), "{busy}");
+        // SQLite itself gives up after half a second.
+        let release = async {
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            sqlx::query("ROLLBACK").execute(&mut holder).await.unwrap();
+        };
+        let (begun, ()) = tokio::join!(begin(Duration::from_secs(60)), release);
+        begun.unwrap();
+    });
+}
+
+#[test]
 fn empty_inputs_are_done_by_name_only() {
     run(async {
         let world = World::new();

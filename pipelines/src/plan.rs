@@ -10,7 +10,7 @@ use crate::cli::{RunArgs, Settings};
 use crate::exit::{Exit, Refused};
 use crate::imports::{Context, Import};
 use crate::run::{
-    FoundTarget, Inputs, already_done, decide, left_out, lock_refused, look, look_at_target,
+    FoundTarget, Inputs, already_done, decide, form, left_out, lock_refused, look, look_at_target,
     summary_can_be_written, table,
 };
 use crate::summary::counted;
@@ -138,12 +138,11 @@ fn describe_inputs(inputs: &Inputs) -> String {
             continue;
         };
         let bytes = std::fs::metadata(path).map(|metadata| metadata.len()).unwrap_or(0);
-        let bom = if opening.has_bom() { ", byte order mark" } else { "" };
         let columns = opening.header().names().len();
-        let line_end = opening.line_end();
         text.push_str(&format!(
-            "input   {shown}: {}, {columns} columns, lines end with {line_end}{bom}\n",
-            counted(bytes, "byte")
+            "input   {shown}: {}, {columns} columns, {}\n",
+            counted(bytes, "byte"),
+            form(path, opening)
         ));
     }
     for (first, other) in &inputs.twins {

@@ -47,7 +47,7 @@ pub use inputs::{csv_refused, empty, from_the_beginning, regular_files, sources}
 pub use refusals::{refused, with_cause};
 pub use settings::{identity, options, table, target};
 
-pub(crate) use inputs::Inputs;
+pub(crate) use inputs::{Inputs, form};
 pub(crate) use look::{FoundTarget, Looked, already_done, decide, left_out, look, look_at_target};
 pub(crate) use refusals::lock_refused;
 pub(crate) use settings::summary_can_be_written;
@@ -162,6 +162,11 @@ async fn whole<I: Import>(
         &format!("{} -> {}{note}, table {}", from.join(", "), summary.target, summary.table),
     );
     let Looked { dialect, inputs, .. } = looked;
+    for (path, opening) in &inputs.openings {
+        let form = form(path, opening);
+        let level = if form == "lines end with LF" { Level::Debug } else { Level::Info };
+        log.line(level, &format!("{}: {form}", path.display()));
+    }
     for (first, other) in &inputs.twins {
         log.line(Level::Info, &left_out(first, other));
     }

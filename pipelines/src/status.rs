@@ -150,16 +150,11 @@ fn whole(
             input.at
         ));
     }
-    let tally = run.tally;
-    text.push_str(&format!(
-        "read {} = stored {} (updated {}) + rejected {} + filtered {} + duplicate {}\n",
-        thousands(tally.read),
-        thousands(tally.stored),
-        thousands(tally.updated),
-        thousands(tally.rejected),
-        thousands(tally.filtered),
-        thousands(tally.duplicate)
-    ));
+    text.push_str(&format!("read {}\n", run.tally));
+    let repaired = run.lines().repaired;
+    if repaired > 0 {
+        text.push_str(&format!("repaired {}\n", thousands(repaired)));
+    }
     for (reason, records) in filtered {
         text.push_str(&format!("filtered {reason} {}\n", thousands(*records)));
     }

@@ -174,6 +174,7 @@ impl Summary {
             ("rejected", rejected.to_string()),
             ("filtered", filtered.to_string()),
             ("duplicate", duplicate.to_string()),
+            ("repaired", self.other_lines.repaired.to_string()),
             ("message", text(&self.message)),
             ("go_on", text(&self.go_on)),
         ];
@@ -225,7 +226,7 @@ impl Summary {
     }
 
     fn counts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tally { read, stored, updated, rejected, filtered, duplicate } = self.total;
+        let read = self.total.read;
         let Lines { header, blank, trailer, repaired } = self.other_lines;
         let n = thousands;
         let inside = self.lines.saturating_sub(header + blank + trailer + read);
@@ -240,16 +241,7 @@ impl Summary {
             n(blank),
             n(trailer),
         )?;
-        writeln!(
-            f,
-            "read  {} = stored {} (updated {}) + rejected {} + filtered {} + duplicate {}",
-            n(read),
-            n(stored),
-            n(updated),
-            n(rejected),
-            n(filtered),
-            n(duplicate)
-        )?;
+        writeln!(f, "read  {}", self.total)?;
         if repaired > 0 {
             let records = counted(repaired, "record");
             writeln!(

@@ -79,7 +79,7 @@ pub struct Checkpoint {
     pub complete: bool,
 }
 
-/// What is counted of an input besides its records: lines that are none, from its beginning, and records that were changed.
+/// What is counted of an input besides its records, from where the run began in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Lines {
     /// Lines of the header.
@@ -88,7 +88,7 @@ pub struct Lines {
     pub blank: u64,
     /// Lines of the trailer.
     pub trailer: u64,
-    /// Records of the run whose values were changed on the way in, because a flag says so.
+    /// Records whose values were changed on the way in, because a flag says so.
     #[serde(default)]
     pub repaired: u64,
 }

@@ -25,6 +25,11 @@ impl Clock {
         Moment(self.start.elapsed().as_nanos() as u64)
     }
 
+    /// The time since it began.
+    pub fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
     /// The tokio instant of a moment, for timers.
     pub fn instant(&self, moment: Moment) -> Instant {
         self.start + Duration::from_nanos(moment.0)

@@ -69,6 +69,14 @@ pub enum BuildError {
         /// The workers asked for.
         found: usize,
     },
+    /// A rate that nothing would ever move with.
+    #[error("{stage}: rate {found} is not above 0; give one such as 0.5 or 200")]
+    Rate {
+        /// The stage.
+        stage: String,
+        /// The rate.
+        found: String,
+    },
     /// A setting of calls, for a stage that calls nobody.
     #[error(
         "{stage}: {what} is for stages that call somebody, and this one does not; leave it out"
@@ -123,13 +131,13 @@ pub enum SinkError {
     #[error("{0}")]
     Target(String),
     /// Another run has taken over; this one can no longer write.
-    #[error("this run was taken over: {0}")]
+    #[error("{0}")]
     Fenced(String),
     /// Too many records were rejected for anything to be written.
     #[error("{0}")]
     Limit(String),
     /// Counts do not agree.
-    #[error("the accounting does not balance: {0}")]
+    #[error("{0}")]
     Unbalanced(String),
 }
 

@@ -253,7 +253,7 @@ pub(crate) fn check(name: &str, settings: &Settings) -> Result<(), BuildError> {
     if let Some(rate) = settings.rate
         && (rate.is_nan() || rate <= 0.0)
     {
-        return Err(Zero { stage: stage(), what: "rate" });
+        return Err(BuildError::Rate { stage: stage(), found: rate.to_string() });
     }
     Ok(())
 }

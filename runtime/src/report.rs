@@ -205,6 +205,11 @@ impl Report {
             stage.records -= before.records;
             stage.claims -= before.claims;
             stage.asked -= before.asked;
+            stage.retried -= before.retried;
+            stage.rejected -= before.rejected;
+            stage.filtered -= before.filtered;
+            stage.changes -= before.changes;
+            stage.settled = stage.settled - before.settled;
             stage.per_second = per_second(stage.records, report.wall);
         }
         report

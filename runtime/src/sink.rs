@@ -11,6 +11,7 @@
 //! - A group closes at its size in records or bytes, after the interval, or when nothing more can come.
 //! - At every commit: `read = stored + rejected + filtered + duplicate`, or the run fails before anything is written.
 
+use std::fmt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -27,9 +28,9 @@ use crate::order::Sorter;
 use crate::source::Needs;
 use crate::sync::Mutex;
 use crate::tried::{Tried, TriedRecords};
-use crate::{Amount, Bytes, Position, Records, Reject, RunError, SinkError};
+use crate::{Amount, Bytes, Position, Records, Reject, RunError, SinkError, thousands};
 
-/// How records ended, by verdict.
+/// How records ended, by verdict. Its text says what was read, and what that is the sum of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Records read.
@@ -60,6 +61,18 @@ impl Tally {
         self.rejected += other.rejected;
         self.filtered += other.filtered;
         self.duplicate += other.duplicate;
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tally { read, stored, updated, rejected, filtered, duplicate } = *self;
+        let [read, stored, updated] = [read, stored, updated].map(thousands);
+        let [rejected, filtered, duplicate] = [rejected, filtered, duplicate].map(thousands);
+        write!(
+            f,
+            "{read} = stored {stored} (updated {updated}) + rejected {rejected} + filtered {filtered} + duplicate {duplicate}"
+        )
     }
 }
 
@@ -365,8 +378,10 @@ impl<T: Send + 'static, S: Sink<T>> Feeder<T, S> {
         let committed = guarded(self.sink.commit(group, &self.context), at_work).await?;
         let now = meter.committed(amount.records);
         if !committed.tally.balances() || committed.tally.read != amount.records {
-            let words =
-                format!("{:?} for {} records from {start} on", committed.tally, amount.records);
+            let words = format!(
+                "the counts of {} records from {start} on do not balance: {}; this is a fault of the sink",
+                amount.records, committed.tally
+            );
             return Err(SinkError::Unbalanced(words).into());
         }
         {

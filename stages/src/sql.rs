@@ -492,7 +492,7 @@ impl Patience {
 
     /// Waits; false, without waiting, if the time for it is over.
     async fn wait(&mut self, context: Option<&SinkContext>) -> bool {
-        let left = self.limit.saturating_sub(self.clock.now().since(Default::default()));
+        let left = self.limit.saturating_sub(self.clock.elapsed());
         if left.is_zero() {
             return false;
         }

@@ -1162,3 +1162,19 @@ fn an_input_whose_name_is_not_in_utf8_is_refused() {
     );
     assert_eq!(state(&folder), before);
 }
+
+#[test]
+fn line_ends_that_are_not_the_usual_ones_are_reported() {
+    let text = String::from_utf8(claims(5, |_| None)).expect("text");
+    let crlf = text.replace('\n', "\r\n");
+    for (file, words) in [
+        (format!("\u{feff}{crlf}"), "claims.csv: lines end with CRLF, byte order mark"),
+        (text.trim_end().into(), "claims.csv: lines end with LF, but for the last one"),
+    ] {
+        let folder = folder(file);
+        folder.run(&["run", "claims", "claims.csv"]).exits(0).says(words);
+        assert_eq!(stored(&folder), 5);
+    }
+    let ran = folder(text).run(&["run", "claims", "claims.csv"]).exits(0);
+    assert!(!ran.err.contains("lines end with"), "{}", ran.err);
+}

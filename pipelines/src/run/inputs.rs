@@ -1,6 +1,8 @@
 //! The files of an import: found readable, each a file of its own, with the right columns, and no content twice.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -230,6 +232,24 @@ pub fn regular_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Refused> {
         }
     }
     Ok(paths)
+}
+
+/// How the lines of a file end, and what is unusual about its first and last bytes.
+pub(crate) fn form(path: &Path, opening: &Opening) -> String {
+    let bom = if opening.has_bom() { ", byte order mark" } else { "" };
+    let last = match last_byte(path) {
+        Ok(b'\n' | b'\r') => "",
+        _ => ", but for the last one",
+    };
+    format!("lines end with {}{last}{bom}", opening.line_end())
+}
+
+fn last_byte(path: &Path) -> std::io::Result<u8> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::End(-1))?;
+    let mut last = [0];
+    file.read_exact(&mut last)?;
+    Ok(last[0])
 }
 
 /// What the source reads of files of which nothing is committed.

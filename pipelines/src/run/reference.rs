@@ -133,7 +133,7 @@ pub(super) fn no_contracts<I: Import>(target: &Target, inputs: &[PathBuf]) -> Re
         I::NAME,
         Contracts::NAME,
         shell_word(&beside.to_string_lossy()),
-        shell_word(&format!("sqlite:{to}"))
+        shell_word(&target.url())
     ))
 }
 

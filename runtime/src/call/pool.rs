@@ -128,7 +128,6 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
                 self.park(Moment::default(), work);
                 break;
             };
-            self.outlet.stage.asked(work.batch.len() as u64);
             let due = self.rate.lock().take(crew.meter.clock().now(), work.batch.len());
             if let Some(due) = due {
                 crew.meter.enter(State::Limited);
@@ -142,6 +141,7 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
                     }
                 }
             }
+            self.outlet.stage.asked(work.batch.len() as u64);
             self.serve(work, pass, &crew).await?;
             tokio::task::coop::consume_budget().await;
         }

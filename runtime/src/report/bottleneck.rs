@@ -40,7 +40,8 @@ pub enum Limit {
     Commit,
     /// The source delivers no faster: source-bound.
     Source,
-    /// The buffer before the stage is used up before the next request is answered.
+    /// The buffer before the stage is used up before the next request is answered; or, of a sink, it is full of what has overtaken
+    /// an earlier record.
     Buffer,
     /// Too little was seen to tell.
     NotEnoughData,

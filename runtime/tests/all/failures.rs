@@ -8,9 +8,8 @@ use std::time::Duration;
 use futures::{FutureExt, StreamExt};
 use gegendruck::{
     Answers, CallBatch, Clock, Collect, Committed, End, Event, Failure, Group, Grouping, Item,
-    Moment, Options, Outcome, Pipeline, Position, Reason, Records, Reject, Retry, Room, RunError,
-    Sink, SinkContext, SinkError, Source, SourceError, StreamSource, Tried, Tries, call_batch,
-    call_fn,
+    Options, Outcome, Pipeline, Position, Reason, Records, Reject, Retry, Room, RunError, Sink,
+    SinkContext, SinkError, Source, SourceError, StreamSource, Tried, Tries, call_batch, call_fn,
 };
 use tokio::time::{Instant, sleep};
 
@@ -241,7 +240,7 @@ async fn second_record_in_a_row_is_not_given_up_before_another_is_answered_well(
 async fn outage_with_few_records_on_their_way_makes_no_dead_letters_but_the_first() {
     let begun = Clock::start();
     let service = call_fn(move |record: &Item<u64>| {
-        let (value, now) = (record.value, begun.now().since(Moment::default()).as_secs());
+        let (value, now) = (record.value, begun.elapsed().as_secs());
         async move {
             let down = (10..50).contains(&now);
             if down { Err(Failure::transient("503")) } else { Ok(value) }

@@ -46,6 +46,17 @@ fn option_for_a_stage_that_there_is_not_names_those_that_there_are() {
 }
 
 #[test]
+fn setting_of_calls_for_a_stage_that_calls_nobody_is_refused() {
+    let words = |what| {
+        format!(
+            "store: {what} is for stages that call somebody, and this one does not; leave it out"
+        )
+    };
+    refused(with(|o| o.rate.insert("store".into(), 2.0)), &words("rate"));
+    refused(with(|o| o.claim.insert("store".into(), 2)), &words("claim"));
+}
+
+#[test]
 fn widths_of_zero_are_refused() {
     let zero = |stage: &str, what: &str| {
         format!("{stage}: {what} is 0; it must be at least 1, or nothing would ever move")
@@ -55,8 +66,10 @@ fn widths_of_zero_are_refused() {
     refused(with(|o| o.buffer.insert("score".into(), none)), &zero("score", "buffer"));
     refused(with(|o| o.request.insert("score".into(), Records(0))), &zero("score", "request"));
     refused(with(|o| o.claim.insert("score".into(), 0)), &zero("score", "claim"));
-    refused(with(|o| o.rate.insert("score".into(), 0.0)), &zero("score", "rate"));
-    refused(with(|o| o.rate.insert("score".into(), f64::NAN)), &zero("score", "rate"));
+    for (rate, shown) in [(0.0, "0"), (-3.0, "-3"), (f64::NAN, "NaN")] {
+        let words = format!("score: rate {shown} is not above 0; give one such as 0.5 or 200");
+        refused(with(|o| o.rate.insert("score".into(), rate)), &words);
+    }
     refused(with(|o| o.memory = Some(Bytes(0))), &zero("read", "buffer bytes"));
     refused(with(|o| o.batch = Records(0)), &zero("read", "batch"));
     let grouping = Grouping { records: Records(0), ..Grouping::default() };

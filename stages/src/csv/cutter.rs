@@ -13,12 +13,9 @@
 //! - The bytes of its items, one behind the other, are the input from where it began.
 //! - Each record gets the position that a cutter would give it that began at the input's first record.
 
-use std::sync::Arc;
-
 use gegendruck::{Position, Reason};
 
 use super::decoder::RawRecord;
-use super::header::Header;
 use super::opening::Opening;
 use super::splitter::{Input, Splitter, Step, ValueForm};
 
@@ -67,8 +64,6 @@ pub struct Cutter {
     /// First bytes of the record under way, once some of it was let go.
     excerpt: Vec<u8>,
     max_record_bytes: u64,
-    /// The last byte that was filled in.
-    last_byte: Option<u8>,
 }
 
 /// What was cut. The `raw` bytes of all items, one behind the other, are the input.
@@ -127,13 +122,7 @@ impl Cutter {
             skipped: 0,
             excerpt: Vec::new(),
             max_record_bytes: opening.dialect().max_record_bytes().0,
-            last_byte: None,
         }
-    }
-
-    /// The columns.
-    pub fn header(&self) -> &Arc<Header> {
-        self.splitter.header()
     }
 
     /// Where the first record begins that is not cut yet. While one is being skipped, where that one begins.
@@ -154,11 +143,6 @@ impl Cutter {
     /// Whether the input has ended and is cut.
     pub fn is_done(&self) -> bool {
         self.input == Input::Ended && self.held() == 0
-    }
-
-    /// Whether the input has ended without a line end.
-    pub fn lacks_last_line_end(&self) -> bool {
-        self.is_done() && self.last_byte.is_some_and(|byte| !matches!(byte, b'\n' | b'\r'))
     }
 
     /// Room for at least `len` bytes, to be filled from its start and reported to [`filled`](Cutter::filled).
@@ -184,7 +168,6 @@ impl Cutter {
     /// If there was not so much room.
     pub fn filled(&mut self, len: usize) {
         assert!(len <= self.buffer.len() - self.end, "more was filled than there was room");
-        self.last_byte = self.buffer[self.end..self.end + len].last().copied().or(self.last_byte);
         self.end += len;
     }
 

@@ -324,7 +324,7 @@ impl<T: FromFields> Reading<T> {
             format!("it has {} bytes now", now.size)
         });
         Err(SourceError::new(format!(
-            "{}: the file changed while it was read ({} bytes at the start, {now}); start again when it is complete",
+            "{}: the file was replaced or written to after it was looked at ({} bytes then, {now}); start again when it is complete",
             self.path.display(),
             before.size
         )))

@@ -11,7 +11,7 @@
 //! - A record that was cut but does not fit into the room waits in the source, and is the first of the next batch.
 //! - Inputs are read one after the other, in the order given; a batch lies in one input.
 //! - All inputs are opened, and their columns checked, before the first record is read.
-//! - At its end an input must have the size and the times that it had when it was opened.
+//! - An input must be what it was when it was decided to read it, and at its end have the size and time that it had then.
 
 use std::marker::PhantomData;
 use std::path::PathBuf;
@@ -254,13 +254,16 @@ impl<T: FromFields> Source for CsvSource<T> {
 
 /// The one batch of an input without records.
 async fn nothing<T>(input: &CsvInput) -> Result<Read<T>, SourceError> {
-    let bytes = tokio::fs::read(&input.path).await.map_err(|error| SourceError {
+    let failed = |error: std::io::Error| SourceError {
         message: format!("{}: {}", input.path.display(), explain(&error)),
         source: Some(Box::new(error)),
-    })?;
+    };
+    let file = File::open(&input.path).await.map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.take(BOM.len() as u64 + 1).read_to_end(&mut bytes).await.map_err(failed)?;
     if !bytes.is_empty() && bytes != BOM {
         return Err(SourceError::new(format!(
-            "{}: was empty when it was opened, and is not now",
+            "{}: was empty when it was looked at, and is not now; start again when it is complete",
             input.path.display()
         )));
     }
@@ -519,7 +522,7 @@ mod tests {
                 read = source.read(room(records, 100)).await;
             }
             let error = read.expect_err("the change is seen").to_string();
-            assert!(error.contains("changed while it was read"), "{error}");
+            assert!(error.contains("written to after it was looked at"), "{error}");
         }
     }
 
@@ -535,7 +538,7 @@ mod tests {
         let error = read.expect_err("the change is seen").to_string();
         assert!(
             error
-                .contains("changed while it was read (12 bytes at the start, it has 16 bytes now)"),
+                .contains("written to after it was looked at (12 bytes at the start, it has 16 bytes now)"),
             "{error}"
         );
     }

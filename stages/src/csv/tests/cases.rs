@@ -660,20 +660,6 @@ fn headers_that_cannot_be_read_say_why() {
 }
 
 #[test]
-fn a_missing_last_line_end_is_noted() {
-    for (input, lacks) in [("a\n1\n2", true), ("a\n1\n2\n", false), ("a\n", false)] {
-        let opening =
-            Opening::read(&Dialect::default(), &[], input.as_bytes(), Input::Ended).unwrap();
-        let mut cutter = Cutter::new(&opening, opening.start());
-        cutter.feed(&input.as_bytes()[opening.start().byte as usize..]);
-        cutter.end();
-        while cutter.next().is_some() {}
-        cutter.spare(1);
-        assert_eq!(cutter.lacks_last_line_end(), lacks, "{input:?}");
-    }
-}
-
-#[test]
 fn columns_go_by_name() {
     let input = b"note,amount,id\n\"a \"\"b\"\"\",5.00,7\n";
     let opening = Opening::read(&Dialect::default(), &[], input, Input::Ended).unwrap();
