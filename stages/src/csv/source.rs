@@ -538,7 +538,7 @@ mod tests {
         let error = read.expect_err("the change is seen").to_string();
         assert!(
             error
-                .contains("written to after it was looked at (12 bytes at the start, it has 16 bytes now)"),
+                .contains("written to after it was looked at (12 bytes then, it has 16 bytes now)"),
             "{error}"
         );
     }
