@@ -51,6 +51,18 @@ pub(super) struct Gate {
     before: Option<(u64, bool)>,
     /// A record was given up, and none was answered well since.
     gave_up: bool,
+    /// When the last of the calls began that were answered well.
+    up: Option<Moment>,
+}
+
+/// A record that failed in passing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Failed {
+    pub(super) key: u64,
+    /// When it failed first.
+    pub(super) first: Moment,
+    /// It would be given up.
+    pub(super) last: bool,
 }
 
 /// How a call goes out.
@@ -139,22 +151,30 @@ impl Gate {
         }
     }
 
-    /// The service has answered. True if the gate was held.
-    pub(super) fn open(&mut self) -> bool {
-        self.held.take().is_some()
-    }
-
     /// True unless the last answer about another record than `key` was a failure.
-    pub(super) fn others_fare_well(&self, key: u64) -> bool {
+    fn others_fare_well(&self, key: u64) -> bool {
         let other =
             if self.last.is_some_and(|(last, _)| last == key) { self.before } else { self.last };
         other.is_none_or(|(_, well)| well)
     }
 
-    /// True if a record that has failed for the last time may be given up. A second one in a row may not before another was
-    /// answered well: so it would go with all of them, one by one, while the service is down and few are on their way.
-    pub(super) fn may_give_up(&self) -> bool {
-        !self.gave_up
+    /// Notes a failure in passing, and says whether it counts as an attempt: if the last other record was answered well, or if the
+    /// service was seen to be up since this one failed first. A second record in a row is given up for the latter only: else all
+    /// of them would go, one by one, while the service is down and few are on their way.
+    pub(super) fn failed(&mut self, failed: Failed) -> bool {
+        let Failed { key, first, last } = failed;
+        let seen_up = self.up.is_some_and(|began| began >= first);
+        let counts = seen_up || (self.others_fare_well(key) && !(last && self.gave_up));
+        self.note(key, false);
+        counts
+    }
+
+    /// Notes a good answer to a call that began at that moment. True if the gate was held; it is open now.
+    pub(super) fn answered(&mut self, key: u64, began: Moment) -> bool {
+        self.note(key, true);
+        self.gave_up = false;
+        self.up = self.up.max(Some(began));
+        self.held.take().is_some()
     }
 
     /// The record was given up: that it failed says nothing about the service any more.
@@ -166,12 +186,11 @@ impl Gate {
         }
     }
 
-    pub(super) fn answered(&mut self, key: u64, well: bool) {
+    fn note(&mut self, key: u64, well: bool) {
         if self.last.is_some_and(|(last, _)| last != key) {
             self.before = self.last;
         }
         self.last = Some((key, well));
-        self.gave_up &= !well;
     }
 }
 
@@ -229,20 +248,39 @@ mod tests {
         assert_eq!(gate.hold(second(0), None, Pass::Open, &RETRY), Ok((second(1), false)));
         let asked = Some(Duration::from_secs(9));
         assert_eq!(gate.hold(second(0), asked, Pass::Open, &RETRY), Ok((second(9), false)));
-        assert!(gate.open() && !gate.is_held());
+        assert!(gate.answered(1, second(0)) && !gate.is_held());
+    }
+
+    fn failed(key: u64, first: u64, last: bool) -> Failed {
+        Failed { key, first: second(first), last }
     }
 
     #[test]
     fn second_record_in_a_row_may_not_be_given_up() {
         let mut gate = Gate::default();
-        gate.answered(1, true);
-        gate.answered(2, false);
-        assert!(gate.others_fare_well(2) && gate.may_give_up());
+        gate.answered(1, second(0));
+        assert!(gate.failed(failed(2, 1, true)));
         gate.give_up(2);
-        gate.answered(3, false);
-        assert!(gate.others_fare_well(3), "it is judged by the first");
-        assert!(!gate.may_give_up());
-        gate.answered(4, true);
-        assert!(gate.may_give_up());
+        assert!(gate.failed(failed(3, 2, false)), "it is judged by the first");
+        assert!(!gate.failed(failed(3, 2, true)));
+        gate.answered(4, second(1));
+        assert!(gate.failed(failed(3, 2, true)), "the last other one was answered well");
+    }
+
+    #[test]
+    fn service_that_was_seen_up_since_a_record_failed_is_not_what_it_fails_for() {
+        let mut gate = Gate::default();
+        gate.answered(1, second(0));
+        assert!(gate.failed(failed(2, 1, false)));
+        assert!(!gate.failed(failed(3, 1, false)), "the last other one failed");
+        // A call that was out before they failed says nothing.
+        gate.answered(4, second(0));
+        assert!(gate.failed(failed(2, 1, false)));
+        assert!(!gate.failed(failed(3, 1, true)));
+        gate.answered(5, second(2));
+        for key in [2, 3, 2, 3] {
+            assert!(gate.failed(failed(key, 1, true)));
+            gate.give_up(key);
+        }
     }
 }

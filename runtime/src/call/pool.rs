@@ -10,8 +10,8 @@
 //! - A worker claims when it is idle. Records that are tried again go before fresh ones and keep the place they have.
 //! - A call borrows its records, so that a retry still has them. A parked record copies out its source bytes.
 //! - An attempt is a call that was answered by an error or a panic. It counts only while the last *other* record was answered
-//!   well; otherwise the service as a whole is down, and the stage holds: overload makes no dead letters. Nor are two records in a
-//!   row given up without a good answer between them.
+//!   well, or once the service was seen to be up since the record failed first; otherwise the service as a whole is down, and the
+//!   stage holds: overload makes no dead letters. Nor are two records in a row given up before the service was seen to be up.
 //! - After a hold one call goes out as a probe; the others follow when it was answered well.
 //! - A panic counts against its record only. If several records shared the call, each is tried alone, so that it is named.
 //! - A record that earlier starts of the run tried is alone from its first call on, and its attempts are counted on.
@@ -23,7 +23,7 @@ use std::time::{Duration, SystemTime};
 use futures::FutureExt;
 use tokio::sync::Notify;
 
-use super::gate::{Gate, GaveUp, Pass, Rate};
+use super::gate::{Failed, Gate, GaveUp, Pass, Rate};
 use super::{CallBatch, Retry};
 use crate::batch::Batch;
 use crate::clock::Moment;
@@ -41,12 +41,21 @@ use crate::{Amount, Event, Failure, Reason, RunError};
 struct Work<In> {
     batch: Batch<In>,
     tries: Option<Tries>,
+    /// When it failed in passing first, in this run.
+    failed: Option<Moment>,
     place: Option<Place>,
 }
 
 struct Parked<In> {
     due: Moment,
     work: Work<In>,
+}
+
+/// A call that went out: how, and when.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    pass: Pass,
+    began: Moment,
 }
 
 /// What a worker may have to come back for although the input is over.
@@ -234,7 +243,7 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
 
     async fn fresh(&self, meter: Option<&Arc<Meter>>) -> Option<Work<In>> {
         let (batch, place) = self.outlet.claim(Share::Records(self.claim), meter).await?;
-        Some(self.tried_apart(Work { batch, tries: None, place }))
+        Some(self.tried_apart(Work { batch, tries: None, failed: None, place }))
     }
 
     /// Cuts records out that earlier starts of the run tried: gives the first part, and parks the others, due at once.
@@ -249,13 +258,13 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
             }
             if before > 0 {
                 let batch = batch.split_head(before);
-                parts.push(Work { batch, tries: None, place: place.clone() });
+                parts.push(Work { batch, tries: None, failed: None, place: place.clone() });
             }
             let batch = cut(&mut batch, 1);
-            parts.push(Work { batch, tries: Some(tries), place: place.clone() });
+            parts.push(Work { batch, tries: Some(tries), failed: None, place: place.clone() });
         }
         if parts.is_empty() || batch.amount() != Amount::ZERO {
-            parts.push(Work { batch, tries: None, place });
+            parts.push(Work { batch, tries: None, failed: None, place });
         }
         let mut parts = parts.into_iter();
         let first = parts.next().expect("there is at least one part");
@@ -307,12 +316,13 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
         let asked_about = work.batch.records_with_items();
         let tries = work.tries.take().unwrap_or_else(|| Tries::begun(SystemTime::now()));
         crew.meter.begin(State::Busy);
+        let asked = Asked { pass, began: crew.meter.clock().now() };
         let call = async { self.call.call_batch(work.batch.slice()).await };
         let answer = timed(&crew.meter, AssertUnwindSafe(call).catch_unwind()).await;
         crew.meter.served(records, asked_about);
         match answer {
             Ok(Ok(answers)) if answers.len() == work.batch.len() => {
-                self.judge(work, tries, answers, pass, crew)
+                self.judge(work, tries, answers, asked, crew)
             }
             Ok(Ok(answers)) => {
                 let message = format!(
@@ -325,7 +335,7 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
             Ok(Err(Failure::Fatal(message))) => Err(self.fatal(message)),
             Ok(Err(failure)) => {
                 let answers = (0..work.batch.len()).map(|_| Err(failure.clone())).collect();
-                self.judge(work, tries, answers, pass, crew)
+                self.judge(work, tries, answers, asked, crew)
             }
             Err(_panic) => {
                 self.outlet.stage.panicked(work.batch.span().start);
@@ -358,10 +368,10 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
     /// Parks each record by itself, due at once.
     fn one_by_one(&self, work: Work<In>, tries: Tries, crew: &Crew) {
         let now = crew.meter.clock().now();
-        let Work { mut batch, place, .. } = work;
+        let Work { mut batch, failed, place, .. } = work;
         while !batch.is_empty() {
             let batch = cut(&mut batch, 1);
-            self.park(now, Work { batch, tries: Some(tries), place: place.clone() });
+            self.park(now, Work { batch, tries: Some(tries), failed, place: place.clone() });
         }
     }
 
@@ -402,7 +412,7 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
         work: Work<In>,
         mut tries: Tries,
         mut answers: Vec<Result<C::Out, Failure>>,
-        pass: Pass,
+        call: Asked,
         crew: &Crew,
     ) -> Result<(), RunError> {
         if let Some(Err(Failure::Fatal(message))) =
@@ -410,11 +420,10 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
         {
             return Err(self.fatal(message.clone()));
         }
-        let Work { mut batch, place, .. } = work;
+        let Work { mut batch, failed, place, .. } = work;
         one_answer_a_record(&batch, &mut answers);
         if !answers.iter().any(is_transient) {
-            self.gate.lock().answered(batch.first(), true);
-            self.open_gate();
+            self.answered(batch.first(), call.began);
             tries.again();
             let (items, rest) = batch.take_items();
             let mut verdicts =
@@ -431,7 +440,8 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
             return Ok(());
         }
         if answers.iter().all(is_transient) {
-            return self.try_again(Work { batch, tries: None, place }, tries, answers, pass, crew);
+            let work = Work { batch, tries: None, failed, place };
+            return self.try_again(work, tries, answers, call.pass, crew);
         }
         // Some were answered and some were not: runs of the one and the other kind go their own ways.
         while !answers.is_empty() {
@@ -440,8 +450,8 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
             let rest = answers.split_off(run);
             let answers = std::mem::replace(&mut answers, rest);
             let part = if run < batch.len() { batch.split_head(run) } else { batch.take() };
-            let work = Work { batch: part, tries: None, place: place.clone() };
-            self.judge(work, tries, answers, pass, crew)?;
+            let work = Work { batch: part, tries: None, failed, place: place.clone() };
+            self.judge(work, tries, answers, call, crew)?;
         }
         Ok(())
     }
@@ -449,7 +459,7 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
     /// All of `work` failed in passing: it waits for its next attempt, or the stage holds.
     fn try_again(
         &self,
-        work: Work<In>,
+        mut work: Work<In>,
         mut tries: Tries,
         answers: Vec<Result<C::Out, Failure>>,
         pass: Pass,
@@ -464,13 +474,9 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
             .unwrap_or_default();
         let key = work.batch.first();
         let now = crew.meter.clock().now();
-        let is_last = is_alone(&work.batch) && tries.attempts + 1 >= self.retry.attempts;
-        let counts = {
-            let mut gate = self.gate.lock();
-            let counts = gate.others_fare_well(key) && (!is_last || gate.may_give_up());
-            gate.answered(key, false);
-            counts
-        };
+        let first = *work.failed.get_or_insert(now);
+        let last = is_alone(&work.batch) && tries.attempts + 1 >= self.retry.attempts;
+        let counts = self.gate.lock().failed(Failed { key, first, last });
         self.outlet.stage.retried();
         if !counts {
             let until = self.hold(&work, now, retry_after, &message, pass)?;
@@ -522,8 +528,8 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
         Ok(until)
     }
 
-    fn open_gate(&self) {
-        let was_held = self.gate.lock().open();
+    fn answered(&self, key: u64, began: Moment) {
+        let was_held = self.gate.lock().answered(key, began);
         if was_held {
             self.outlet.stage.event(Event::Resumed { stage: self.outlet.stage.name.clone() });
             self.changed.notify_waiters();

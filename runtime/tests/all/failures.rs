@@ -220,6 +220,34 @@ async fn two_poisoned_neighbours_do_not_pass_for_a_service_that_is_down() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn poisoned_records_side_by_side_are_told_from_an_outage_while_others_can_be_asked_about() {
+    for (workers, ordered) in [(1, false), (4, false), (4, true), (8, false)] {
+        for (buffer, poisoned) in [(20, 2), (60, 3), (200, 6)] {
+            let mut service = Service::new(move |n, _, _| match n {
+                n if (100..100 + poisoned).contains(&n) => Err(Failure::transient("500")),
+                n => Ok(n),
+            });
+            service.takes = Duration::from_millis(2);
+            let feed = Feed::of(400);
+            let seen = feed.seen.clone();
+            let stage = call_batch(service).workers(workers).buffer(buffer).request(buffer / 4);
+            let stage = if ordered { stage.ordered(16) } else { stage };
+            let run = Pipeline::new("p")
+                .source(feed)
+                .stage("ask", stage)
+                .sink("store", Strict::new())
+                .start(Options::default())
+                .unwrap();
+            let outcome = finish(run, &seen).await;
+            let case = format!("{workers} workers, ordered {ordered}, buffer {buffer}");
+            assert!(matches!(outcome.end, End::Complete), "{case}: {:?}", outcome.end);
+            assert_eq!(outcome.tally.rejected, poisoned, "{case}");
+            assert!(outcome.report.wall < Duration::from_secs(60), "{case}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn second_record_in_a_row_is_not_given_up_before_another_is_answered_well() {
     // 8 is given up when nothing but 9 is left: whether 9 is bad too or the service is down cannot be told.
     let service = Service::new(|n, nth, _| match n {
