@@ -384,8 +384,8 @@ pub async fn added_rows(
 }
 
 /// Completes the run: checks that all inputs were read to their end and that all counts agree, and sets the exit code (0, or 1
-/// if there are rejects, also if those are of the contracts that were imported for it, which is so in a database that its
-/// pipeline has created). Gives the run's counts over all attempts.
+/// if there are rejects, also if those are of the contracts that were imported for it: it is the first that uses them, in a
+/// database that its pipeline has created). Gives the run's counts over all attempts.
 ///
 /// # Errors
 /// Something does not agree, or the database failed; the run is not complete then.
@@ -426,6 +426,7 @@ pub async fn complete(
     let update = format!(
         "UPDATE gegendruck_runs AS r SET state = 'complete', finished = {NOW}, exit_code = min(1, rejected + coalesce(( \
          SELECT rejected FROM gegendruck_runs c JOIN gegendruck_target ON created_by = r.pipeline WHERE c.run = r.contracts_run \
+         AND NOT EXISTS (SELECT 1 FROM gegendruck_runs o WHERE o.contracts_run = c.run AND o.number < r.number) \
          ), 0)) WHERE run = ?"
     );
     sqlx::query(&update).bind(&ticket.run).execute(connection).await.map_err(&failed)?;

@@ -188,8 +188,11 @@ impl Ledger {
     ) -> Result<SqliteConnection, LedgerError> {
         let clock = Clock::start();
         loop {
-            self.connection().await?;
-            match self.try_transaction().await {
+            let begun = match self.connection().await {
+                Ok(_) => self.try_transaction().await,
+                Err(failed) => Err(failed),
+            };
+            match begun {
                 Err(LedgerError::Database { trouble: Trouble::Busy, .. })
                     if clock.elapsed() < patience => {}
                 outcome => return outcome,

@@ -282,13 +282,19 @@ impl Past {
             .collect();
         equal
             .sort_by_key(|(_, known)| (known.file.size != file.size, known.file.path != file.path));
+        // Equal to a complete input.
+        let whole = |known: &Known| known.at.byte == file.size && begins_with(known);
+        let told = |known: &Known| known.has_records() || known.file.path == file.path;
+        let done = self.latest(|known| complete(known) && whole(known) && told(known)).next();
+        let imported = done.is_some_and(|(_, known)| known.has_records());
         // What a run began in the middle of has a beginning that another run has read: it is known by that.
         let begun_inside = |known: &Known| {
             unfinished(known)
                 && !known.has_records()
                 && known.start.byte > 0
-                && known.file.path == file.path
+                && (known.file.path == file.path || known.file.size == file.size)
                 && begins_with(known)
+                && !imported
         };
         let by_content = equal.first().copied().or_else(|| self.latest(begun_inside).next());
         if let Some((index, known)) = by_content
@@ -311,14 +317,9 @@ impl Past {
             (!same_file, Reverse(common_end(&known.file.path, &file.path)))
         };
         let named = self.latest(here).next().or_else(|| self.latest(moved).min_by_key(unlike));
-        // Equal to a complete input.
-        let whole = |known: &Known| known.at.byte == file.size && begins_with(known);
-        let told = |known: &Known| known.has_records() || known.file.path == file.path;
-        let done = self.latest(|known| complete(known) && whole(known) && told(known)).next();
         // A run that has settled nothing of its only input has no claim on it once it was imported under another name.
         let alone = |of: &Known| self.known.iter().filter(|known| known.run == of.run).count() == 1;
         let idle = |known: &Known| !known.has_records() && alone(known);
-        let imported = done.is_some_and(|(_, known)| known.has_records());
         if let Some((index, known)) = named.filter(|(_, known)| !(imported && idle(known))) {
             return self.other_content(index, known, print(known).cloned(), file);
         }

@@ -552,6 +552,10 @@ fn what_was_added_to_an_input_is_not_another_input_however_little_of_it_was_sett
             assert!(said.contains("was replaced") || said.contains("was truncated"), "{said}");
         }
         world.write("a.csv", &lines('a', 15));
+        let moved = [world.path("b.csv")];
+        std::fs::rename(&paths[0], &moved[0]).unwrap();
+        assert_eq!(world.says(&pipeline(), &moved, GROWN).await, "go on 0:b.csv@11");
+        std::fs::rename(&moved[0], &paths[0]).unwrap();
         let (_ledger, ticket, mut inputs) = world.start(&paths, Accept::default()).await;
         world.commit(&ticket, &mut inputs[0], 5).await;
         world.complete(&ticket).await;

@@ -31,7 +31,7 @@ use gegendruck_checkpoints::{
 };
 use gegendruck_stages::csv::Dialect;
 use gegendruck_stages::sql::{Create, SqlSink};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::cli::{RunArgs, Settings};
 use crate::dialect::formats;
@@ -40,7 +40,7 @@ use crate::imports::{Context, Import};
 use crate::poison::Careful;
 use crate::progress::{Level, Log};
 use crate::signals::Signals;
-use crate::summary::{RejectCount, Summary, counted};
+use crate::summary::{RejectCount, Summary, counted, long_time};
 
 pub(crate) use inputs::open_source;
 pub use inputs::{csv_refused, empty, from_the_beginning, regular_files, sources};
@@ -201,7 +201,8 @@ async fn told_of_waits<T>(log: &Log, patience: Duration, waiting: impl Future<Ou
         return done;
     }
     let words = "waiting for the database: somebody else holds it, or it is slow";
-    log.line(Level::Warn, &format!("{words}; --retry-for {patience:?}"));
+    let patience = SignedDuration::try_from(patience).unwrap_or(SignedDuration::MAX);
+    log.line(Level::Warn, &format!("{words}; given up after {}", long_time(patience)));
     waiting.await
 }
 

@@ -195,7 +195,12 @@ impl<T: Row> SqlSinkBuilder<T> {
                 return Err(SqlError::NoTable { path, table: self.table });
             }
             let ddl = T::TABLE.sqlite_ddl(&self.table);
-            sqlx::raw_sql(&ddl).execute(&mut connection).await.map_err(failed)?;
+            let mut patience = Patience::new(self.retry_for);
+            while let Err(error) = sqlx::raw_sql(&ddl).execute(&mut connection).await {
+                if trouble(&error) != Trouble::Busy || !patience.wait(None).await {
+                    return Err(failed(error));
+                }
+            }
         }
         let decides = sqlite::decides_conflicts(&mut connection, &self.table).await;
         let triggers = sqlite::has_triggers(&mut connection, &self.table).await;

@@ -10,20 +10,26 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::builder::BoolishValueParser;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
 
 use super::Cli;
 use crate::exit::Refused;
 
-/// All commands and their flags. A switch in the environment may be said in any of the usual words: 1, yes, true, on.
+/// A switch in the environment, in any of the usual words: 1, yes, true, on. One without a word is not set.
+fn switch(word: &str) -> Result<bool, String> {
+    match word.to_ascii_lowercase().as_str() {
+        "1" | "y" | "yes" | "t" | "true" | "on" => Ok(true),
+        "" | "0" | "n" | "no" | "f" | "false" | "off" => Ok(false),
+        _ => Err("say 1 or 0, yes or no, true or false, on or off".into()),
+    }
+}
+
+/// All commands and their flags.
 pub(crate) fn definition() -> clap::Command {
     let is_switch = |arg: &clap::Arg| matches!(arg.get_action(), clap::ArgAction::SetTrue);
     Cli::command().mut_subcommands(|sub| {
-        sub.mut_args(|arg| {
-            if is_switch(&arg) { arg.value_parser(BoolishValueParser::new()) } else { arg }
-        })
+        sub.mut_args(|arg| if is_switch(&arg) { arg.value_parser(switch) } else { arg })
     })
 }
 

@@ -186,10 +186,12 @@ impl<T: FromFields> Reading<T> {
             }
             break;
         }
+        let batch = self.finish(filling, over);
         if over {
             self.still_the_same().await?;
+            self.same_content().await?;
         }
-        Ok((Read::Batch(self.finish(filling, over)), over))
+        Ok((Read::Batch(batch), over))
     }
 
     /// Cuts records into the batch for as long as they fit; the first that does not is `pending` afterwards.
@@ -313,11 +315,9 @@ impl<T: FromFields> Reading<T> {
 
     /// A file that changes while it is read is not the file that was checked.
     async fn still_the_same(&mut self) -> Result<(), SourceError> {
+        let now = self.now().await;
         let before = &self.found;
-        let now = self.file.metadata().await.map(|now| InputFile::of(self.path.clone(), &now));
-        // Not its last change of any kind: a file may get another name meanwhile.
-        let content = |file: &InputFile| (file.device, file.inode, file.size, file.mtime);
-        if now.as_ref().is_ok_and(|now| content(now) == content(before)) {
+        if now.as_ref().is_ok_and(|now| before.seems_unchanged(now)) {
             return Ok(());
         }
         let now = now.map_or("it cannot be looked at".into(), |now| {
@@ -327,6 +327,40 @@ impl<T: FromFields> Reading<T> {
             "{}: the file was replaced or written to after it was looked at ({} bytes then, {now}); start again when it is complete",
             self.path.display(),
             before.size
+        )))
+    }
+}
+
+impl<T> Reading<T> {
+    async fn now(&mut self) -> std::io::Result<InputFile> {
+        Ok(InputFile::of(self.path.clone(), &self.file.metadata().await?))
+    }
+
+    /// All of it was read. If anything of the file was changed meanwhile, be it its name or who may read it, its bytes are compared
+    /// with those that were read: its time may have been set back.
+    async fn same_content(&mut self) -> Result<(), SourceError> {
+        if self.now().await.is_ok_and(|now| self.found.is_unchanged(&now)) {
+            return Ok(());
+        }
+        let failed = |source: std::io::Error| SourceError {
+            message: format!("{}: {}", self.path.display(), explain(&source)),
+            source: Some(Box::new(source)),
+        };
+        self.file.seek(std::io::SeekFrom::Start(0)).await.map_err(failed)?;
+        let mut again = Fingerprint::new();
+        let mut block = vec![0; BLOCK];
+        loop {
+            match self.file.read(&mut block).await.map_err(failed)? {
+                0 => break,
+                len => again.update(&block[..len]),
+            }
+        }
+        if (again.bytes(), again.value()) == (self.fingerprint.bytes(), self.fingerprint.value()) {
+            return Ok(());
+        }
+        Err(SourceError::new(format!(
+            "{}: the file was written to while it was read, and its time set back; start again when it is complete",
+            self.path.display()
         )))
     }
 }

@@ -197,9 +197,12 @@ async fn open<T: FromFields>(
             source,
         });
     }
-    let found = InputFile::of(path.clone(), &metadata);
-    if input.known.as_ref().is_some_and(|known| !known.is_unchanged(&found)) {
-        return Err(CsvError::Changed { path });
+    let mut found = InputFile::of(path.clone(), &metadata);
+    if let Some(known) = &input.known {
+        if !known.seems_unchanged(&found) {
+            return Err(CsvError::Changed { path });
+        }
+        found = known.clone();
     }
     let mut sample = Vec::new();
     (&mut file).take(Opening::SAMPLE.0).read_to_end(&mut sample).await.map_err(failed)?;
@@ -541,5 +544,35 @@ mod tests {
                 .contains("written to after it was looked at (12 bytes then, it has 16 bytes now)"),
             "{error}"
         );
+    }
+
+    #[tokio::test]
+    async fn an_input_whose_time_is_set_back_after_a_change_is_an_error_and_other_permissions_are_none()
+     {
+        use std::os::unix::fs::PermissionsExt;
+        for (bytes, is_changed) in [(b"id,text\n1,A\n", true), (b"id,text\n1,a\n", false)] {
+            let file = file(b"id,text\n1,a\n");
+            let known = InputFile::look(file.path()).expect("it is there");
+            let time = file.as_file().metadata().expect("it is there").modified().expect("a time");
+            let input = CsvInput { known: Some(known), ..CsvInput::new(file.path()) };
+            let input = vec![input];
+            let opened = CsvSource::<Pair>::open(input, &dialect(), &[], Empty::Refused).await;
+            let mut source = opened.expect("it can be read");
+            let Ok(Read::Needs(_)) = source.read(room(1, 2)).await else { panic!("it is read") };
+            std::fs::write(file.path(), bytes).expect("it is written");
+            file.as_file().set_modified(time).expect("the time is set");
+            let others = std::fs::Permissions::from_mode(0o640);
+            std::fs::set_permissions(file.path(), others).expect("they are set");
+            match source.read(room(9, 100)).await {
+                Ok(Read::Batch(batch)) => assert_eq!((batch.items.len(), is_changed), (1, false)),
+                Err(error) => {
+                    assert!(
+                        is_changed && error.to_string().contains("its time set back"),
+                        "{error}"
+                    )
+                }
+                Ok(other) => panic!("{other:?}"),
+            }
+        }
     }
 }

@@ -701,6 +701,23 @@ fn a_trigger_that_deletes_rows_is_noticed_whatever_the_table_and_however_it_is_n
 }
 
 #[test]
+fn a_trigger_that_deletes_what_replaced_a_row_is_noticed_whatever_the_table() {
+    for ddl in KINDS_OF_TABLES {
+        kit::run(async {
+            let world = World::new("a,1\nb,2\nc,3\n");
+            world.execute(ddl).await;
+            world.execute("INSERT INTO entries (key, value) VALUES ('b', 7)").await;
+            let trigger = "CREATE TRIGGER t AFTER UPDATE ON entries BEGIN DELETE FROM entries WHERE key = new.key; END";
+            world.execute(trigger).await;
+            let update = Import { conflict: Conflict::Update, ..Import::default() };
+            let error = world.import(update).await.unwrap_err();
+            assert!(error.contains("take away the trigger"), "{ddl}: {error}");
+            assert_eq!(world.rows().await, "b=7", "{ddl}");
+        });
+    }
+}
+
+#[test]
 fn a_trigger_that_rolls_back_ends_the_run_and_one_that_fails_leaves_nothing_of_its_statement() {
     for ddl in KINDS_OF_TABLES {
         for (resolution, conflict) in
