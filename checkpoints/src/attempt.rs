@@ -21,7 +21,6 @@ use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use crate::ledger::{count, int, position};
 use crate::query::wrong;
 use crate::schema::NOW;
-use crate::target::PATIENCE;
 use crate::{
     GoOn, InputFile, Ledger, LedgerError, PipelineIdentity, Process, ResumePoint, RunState, Ticket,
     fingerprint,
@@ -164,7 +163,7 @@ impl Ledger {
 
     /// A transaction of an attempt that was not taken over.
     async fn transaction_of(&mut self, ticket: &Ticket) -> Result<SqliteConnection, LedgerError> {
-        let mut connection = self.transaction_within(PATIENCE).await?;
+        let mut connection = self.transaction_within(self.patience).await?;
         ticket.check(&mut connection).await?;
         Ok(connection)
     }

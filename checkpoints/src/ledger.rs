@@ -18,6 +18,7 @@ use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{Connection, Row};
 
 use crate::schema::{Definition, TABLES, VERSION, first_row, upgrade};
+use crate::target::PATIENCE;
 use crate::{LedgerError, Target, TargetError, Trouble, trouble};
 
 /// The ledger of one target.
@@ -29,6 +30,8 @@ pub struct Ledger {
     version: i64,
     /// It was looked at as a whole, and nothing was found that cannot be true.
     pub(crate) checked: bool,
+    /// How long a run's attempt waits for the database to say something of itself.
+    pub(crate) patience: Duration,
 }
 
 impl Ledger {
@@ -131,6 +134,7 @@ impl Ledger {
             created: false,
             version: VERSION,
             checked: false,
+            patience: PATIENCE,
         }
     }
 
@@ -139,6 +143,11 @@ impl Ledger {
         let connection =
             target.connect_to_read().await.map_err(closed.failed("opening the database"))?;
         Ok(Ledger { connection: Some(connection), ..closed })
+    }
+
+    /// What a run says of itself from now on waits for a second at most, while others write the database.
+    pub fn hurry(&mut self) {
+        self.patience = Duration::from_secs(1);
     }
 
     /// The target.

@@ -332,7 +332,7 @@ pub enum RejectsCommand {
         #[command(flatten)]
         target: TargetArgs,
     },
-    /// Write them as a file of the same dialect with a `reject_id` column.
+    /// Write them as a file of the same dialect with a `reject_id` column; exit 1 if some are not kept whole, and left out.
     Export {
         /// Which.
         #[command(flatten)]

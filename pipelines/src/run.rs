@@ -363,6 +363,10 @@ impl Job<'_> {
         let control = run.control();
         let watch = Watch::new(self, &before, ticket, control.clone());
         let outcome = watch.until(run.outcome()).await;
+        if matches!(outcome.end, End::Stopped) {
+            // Who stops a run does not wait for those who hold its database.
+            ledger.hurry();
+        }
         summary.report = Some(outcome.report.clone());
         summary.verdict = Some(outcome.report.verdict());
         summary.attempt = outcome.tally;

@@ -86,7 +86,7 @@ impl<T: Send + 'static> Sink<T> for Collect<T> {
         Ok(Committed { tally, stop: None })
     }
 
-    async fn complete(&mut self, _: &Tally) -> Result<(), SinkError> {
+    async fn complete(&mut self, _: &SinkContext) -> Result<(), SinkError> {
         self.kept.lock().completed = true;
         Ok(())
     }

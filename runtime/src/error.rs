@@ -130,6 +130,9 @@ pub enum SinkError {
     /// The target cannot be written.
     #[error("{0}")]
     Target(String),
+    /// The run was told to stop while the target was waited for.
+    #[error("told to stop while the target was waited for")]
+    Stopped,
     /// Another run has taken over; this one can no longer write.
     #[error("{0}")]
     Fenced(String),

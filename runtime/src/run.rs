@@ -32,7 +32,7 @@ use crate::stage::{Buffer, Crew, Retire, Settings, StageInfo, Stop};
 use crate::sync::Mutex;
 use crate::tried::TriedRecords;
 use crate::wiring::{SinkTask, Wired, Wiring};
-use crate::{Amount, BuildError, RunError, Tally};
+use crate::{Amount, BuildError, RunError, SinkError, Tally};
 
 /// Something worth telling an operator while the run goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -290,6 +290,9 @@ async fn supervise<S: Send + 'static>(
     let (sink, end) = match ended {
         Err(join) if join.is_cancelled() => (None, error.map_or(End::Stopped, End::Failed)),
         Err(_) => (None, End::Failed(RunError::Panic("the sink's task panicked".into()))),
+        Ok((sink, Err(RunError::Sink(SinkError::Stopped)))) => {
+            (Some(sink), error.map_or(End::Stopped, End::Failed))
+        }
         Ok((sink, Err(error))) => (Some(sink), End::Failed(error)),
         Ok((sink, Ok(end))) => (Some(sink), how_it_ended(end, error, stopping)),
     };

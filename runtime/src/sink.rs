@@ -26,6 +26,7 @@ use crate::link::{Link, Share};
 use crate::meter::{Ending, Meter, State};
 use crate::order::Sorter;
 use crate::source::Needs;
+use crate::stage::Stop;
 use crate::sync::Mutex;
 use crate::tried::{Tried, TriedRecords};
 use crate::{Amount, Bytes, Position, Records, Reject, RunError, SinkError, thousands};
@@ -129,8 +130,11 @@ pub trait Sink<In>: Send + 'static {
     ///
     /// # Cancel safety
     /// Dropped when the run is stopped at once: it is then completed or not.
-    fn complete(&mut self, total: &Tally) -> impl Future<Output = Result<(), SinkError>> + Send {
-        let _ = total;
+    fn complete(
+        &mut self,
+        context: &SinkContext,
+    ) -> impl Future<Output = Result<(), SinkError>> + Send {
+        let _ = context;
         async { Ok(()) }
     }
 }
@@ -140,9 +144,28 @@ pub trait Sink<In>: Send + 'static {
 pub struct SinkContext {
     pub(crate) meter: Arc<Meter>,
     pub(crate) commits: Arc<Mutex<CommitState>>,
+    pub(crate) stop: Stop,
+}
+
+impl Default for SinkContext {
+    /// Of a run that nobody reads and nobody stops: for a sink that is driven by hand.
+    fn default() -> SinkContext {
+        let meter = Arc::new(Meter::start(Clock::start(), State::Committing));
+        let (_, never) = tokio::sync::watch::channel(None);
+        SinkContext { meter, commits: Arc::default(), stop: Stop(never) }
+    }
 }
 
 impl SinkContext {
+    /// Waits until the run is told to stop. A sink that waits for its target gives up then, with [`SinkError::Stopped`]: what it
+    /// has not written is left to the next start.
+    ///
+    /// # Cancel safety
+    /// Dropped, it has changed nothing.
+    pub async fn stopping(&self) {
+        self.stop.clone().stopping().await;
+    }
+
     /// Runs a wait after an error of the target: the time counts as paused.
     ///
     /// # Cancel safety
@@ -354,9 +377,8 @@ impl<T: Send + 'static, S: Sink<T>> Feeder<T, S> {
         if !handed_out.all {
             return Ok(SinkEnd::Drained);
         }
-        let total = self.commits.lock().tally;
         self.context.meter.enter(State::Committing);
-        guarded(self.sink.complete(&total), || "completing the run".into()).await?;
+        guarded(self.sink.complete(&self.context), || "completing the run".into()).await?;
         Ok(SinkEnd::Completed)
     }
 

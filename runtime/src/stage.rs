@@ -391,7 +391,7 @@ impl Retire {
 }
 
 /// Tells when the run is to stop: nothing new is begun, what is in flight settles.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Stop(pub(crate) watch::Receiver<Option<Moment>>);
 
 impl Stop {

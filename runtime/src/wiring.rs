@@ -94,7 +94,7 @@ impl Wiring {
         let feeder = Feeder {
             sink,
             link: link.clone(),
-            context: SinkContext { meter, commits: self.commits.clone() },
+            context: SinkContext { meter, commits: self.commits.clone(), stop: self.stop.clone() },
             grouping: self.grouping,
             commits: self.commits.clone(),
             handed_out: self.handed_out.clone(),

@@ -488,11 +488,17 @@ struct Patience {
     clock: Clock,
     limit: Duration,
     next: Duration,
+    /// The run was told to stop meanwhile.
+    stopped: bool,
 }
 
 impl Patience {
+    /// Who tells a run to stop does not wait for a target that others hold.
+    const AFTER_A_STOP: Duration = Duration::from_secs(2);
+
     fn new(limit: Duration) -> Patience {
-        Patience { clock: Clock::start(), limit, next: Duration::from_millis(20) }
+        let next = Duration::from_millis(20);
+        Patience { clock: Clock::start(), limit, next, stopped: false }
     }
 
     /// Waits; false, without waiting, if the time for it is over.
@@ -504,6 +510,14 @@ impl Patience {
         let wait = tokio::time::sleep(self.next.min(left));
         self.next = (self.next * 2).min(Duration::from_secs(1));
         match context {
+            Some(context) if !self.stopped => tokio::select! {
+                biased;
+                () = context.stopping() => {
+                    self.stopped = true;
+                    self.limit = self.limit.min(self.clock.elapsed() + Self::AFTER_A_STOP);
+                }
+                () = context.paused(wait) => {}
+            },
             Some(context) => context.paused(wait).await,
             None => wait.await,
         }
@@ -532,6 +546,7 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
                     return Ok(committed);
                 }
                 Err(Failed::Busy) if patience.wait(context).await => {}
+                Err(Failed::Busy) if patience.stopped => return Err(SinkError::Stopped),
                 Err(failed) => return Err(self.error(failed, Some(group.start))),
             }
         }
@@ -548,17 +563,18 @@ impl<T: Row + Send + Sync + 'static> Sink<T> for SqlSink<T> {
     }
 
     /// Judges and completes the run as a whole, over all its attempts.
-    async fn complete(&mut self, _of_this_attempt: &Tally) -> Result<(), SinkError> {
+    async fn complete(&mut self, context: &SinkContext) -> Result<(), SinkError> {
         self.settings.max_errors.judge_at_end(&self.total)?;
         let mut patience = Patience::new(self.settings.retry_for);
         loop {
             let tried = match self.finish().await {
-                Ok(sent) => self.settle(sent, &mut patience, None).await,
+                Ok(sent) => self.settle(sent, &mut patience, Some(context)).await,
                 Err(failed) => Err(failed),
             };
             match tried {
                 Ok(()) => return Ok(()),
-                Err(Failed::Busy) if patience.wait(None).await => {}
+                Err(Failed::Busy) if patience.wait(Some(context)).await => {}
+                Err(Failed::Busy) if patience.stopped => return Err(SinkError::Stopped),
                 Err(failed) => return Err(self.error(failed, None)),
             }
         }

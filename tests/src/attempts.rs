@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gegendruck::{
     Call, Committed, End, Failure, Group, Grouping, Item, Options, Pipeline, Records, Retry, Run,
-    Sink, SinkContext, SinkError, Tally, call,
+    Sink, SinkContext, SinkError, call,
 };
 use gegendruck_checkpoints::{
     Accept, Attempt, Decision, Ledger, PipelineIdentity, Process, RunSpec, Target,
@@ -79,8 +79,8 @@ impl Sink<Meter> for Telling {
         committed
     }
 
-    async fn complete(&mut self, total: &Tally) -> Result<(), SinkError> {
-        self.sink.complete(total).await
+    async fn complete(&mut self, context: &SinkContext) -> Result<(), SinkError> {
+        self.sink.complete(context).await
     }
 }
 

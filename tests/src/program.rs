@@ -146,16 +146,20 @@ impl Folder {
 
     /// Keeps others from writing to `claims.db` until what is given is dropped.
     pub fn hold(&self) -> Held {
+        self.try_hold().expect("nobody writes")
+    }
+
+    /// The same, unless somebody else writes.
+    pub fn try_hold(&self) -> Option<Held> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let connection = runtime.block_on(async {
             let options = SqliteConnectOptions::new().filename(self.path("claims.db"));
             let mut connection = options.connect().await.expect("the database opens");
             let begun = sqlx::query("BEGIN IMMEDIATE").execute(&mut connection).await;
-            begun.expect("nobody writes");
-            connection
+            begun.is_ok().then_some(connection)
         });
-        Held { _connection: connection, _runtime: runtime }
+        Some(Held { _connection: connection?, _runtime: runtime })
     }
 
     /// Makes `claims.db` what it is after a process that kept no write-ahead log died in a transaction: changed, with the

@@ -3,6 +3,8 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use gegendruck::Clock;
+
 use crate::kill::tables;
 use crate::program::{Folder, Ran, Random};
 
@@ -70,7 +72,7 @@ fn assert_consistent(folder: &Folder) {
 }
 
 #[test]
-fn a_run_told_to_stop_settles_what_is_in_flight_and_the_printed_command_goes_on() {
+fn c34_a_b_a_run_told_to_stop_settles_what_is_in_flight_and_the_printed_command_goes_on() {
     let (clean, expected) = prepared();
     let mut random = Random(11);
     let mut stopped = 0;
@@ -109,7 +111,7 @@ fn a_run_told_to_stop_settles_what_is_in_flight_and_the_printed_command_goes_on(
 }
 
 #[test]
-fn a_second_signal_stops_at_once_and_leaves_whole_groups() {
+fn c34_d_a_second_signal_stops_at_once_and_leaves_whole_groups() {
     let (clean, expected) = prepared();
     let mut random = Random(12);
     for _ in 0..8 {
@@ -145,4 +147,33 @@ fn a_hangup_stops_like_a_term_and_usr1_prints_the_report() {
     let ran = Ran::from(child.wait_with_output().expect("the program ends")).exits(5);
     assert!(ran.err.contains("bottleneck"), "USR1 prints the report:\n{}", ran.err);
     assert_consistent(&folder);
+}
+
+#[test]
+fn c34_f_a_run_that_waits_for_its_database_ends_when_it_is_told_to_stop() {
+    let folder = Folder::new();
+    folder.generate(RECORDS, &[]);
+    folder.run(&["run", "contracts", "contracts.csv", "--quiet"]).exits(0);
+    let slow = ["run", "claims", "claims.csv", "--quiet", "--rate", "score=5000/s"];
+    let mut command = folder.command(&slow);
+    command.args(["--batch-size", "100", "--retry-for", "15m"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.expect("the program starts");
+    let stored = "SELECT coalesce(max(stored), 0) FROM gegendruck_runs WHERE pipeline = 'claims'";
+    while folder.count(stored) == 0 {
+        std::thread::yield_now();
+    }
+    let held = loop {
+        if let Some(held) = folder.try_hold() {
+            break held;
+        }
+    };
+    let clock = Clock::start();
+    signal(child.id(), "TERM");
+    let ran: Ran = child.wait_with_output().expect("the program ends").into();
+    assert!(clock.elapsed() < Duration::from_secs(30), "it ended after {:?}", clock.elapsed());
+    drop(held);
+    ran.exits(5).says("go on with: nightly-import run claims");
+    folder.run(&["run", "claims", "claims.csv", "--quiet"]).exits(0);
+    assert_eq!(folder.count("SELECT count(*) FROM claims"), RECORDS as i64);
 }

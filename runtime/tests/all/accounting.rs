@@ -239,8 +239,8 @@ async fn open_stall_shows_while_it_lasts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stage_that_was_done_early_is_no_bottleneck() {
-    // C35: 12 records, 50 ms each, four at a time, a writer that needs 300 ms a record, a client that gives up after 100 ms.
+async fn c35_slow_consumer_starves_no_call_and_is_named_although_a_stage_was_done_early() {
+    // 12 records, 50 ms each, four at a time, a writer that needs 300 ms a record, a client that gives up after 100 ms.
     let late = Arc::new(AtomicU64::new(0));
     let timeouts = late.clone();
     let score = call_fn(move |record: &Item<u64>| {

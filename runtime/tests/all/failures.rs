@@ -783,3 +783,34 @@ async fn stop_waits_for_tokens_of_a_rate_but_not_for_long() {
         assert!(stored >= least, "what was answered is committed: {stored}");
     }
 }
+
+/// Waits for a target that does not come back.
+struct Away;
+
+impl Sink<u64> for Away {
+    async fn commit(
+        &mut self,
+        _: Group<u64>,
+        context: &SinkContext,
+    ) -> Result<Committed, SinkError> {
+        context.paused(context.stopping()).await;
+        Err(SinkError::Stopped)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn stop_ends_a_run_whose_sink_waits_for_its_target() {
+    let feed = Feed::of(10);
+    let seen = feed.seen.clone();
+    let run =
+        Pipeline::new("p").source(feed).sink("store", Away).start(Options::default()).unwrap();
+    let control = run.control();
+    tokio::spawn(async move {
+        sleep(Duration::from_secs(5)).await;
+        control.stop();
+    });
+    let outcome = finish(run, &seen).await;
+    assert!(matches!(outcome.end, End::Stopped), "{:?}", outcome.end);
+    assert_eq!(outcome.report.wall, Duration::from_secs(5));
+    assert_eq!(outcome.tally.read, 0);
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use gegendruck::{
     Amount, Bytes, Checkpoint, Collect, Committed, Control, Group, Item, Lines, Outcome, Position,
     Read, Reason, Reject, Room, Run, Sink, SinkContext, SinkError, Source, SourceBatch,
-    SourceError, Span, Tally, Tried,
+    SourceError, Span, Tried,
 };
 use tokio::time::sleep;
 
@@ -222,8 +222,8 @@ impl<T: Clone + Send + 'static> Sink<T> for Strict<T> {
         self.kept.commit(group, context).await
     }
 
-    async fn complete(&mut self, total: &Tally) -> Result<(), SinkError> {
-        Sink::<T>::complete(&mut self.kept, total).await
+    async fn complete(&mut self, context: &SinkContext) -> Result<(), SinkError> {
+        Sink::<T>::complete(&mut self.kept, context).await
     }
 }
 
