@@ -351,7 +351,9 @@ impl<T: Row + Send + Sync + 'static> SqlSink<T> {
     ) -> Result<(Committed, Sent), Failed> {
         let mut connection = self.begin().await?;
         let number = fence(&mut connection, &self.settings.ticket).await?;
-        if let Some(floor) = self.floor {
+        if number == 1
+            && let Some(floor) = self.floor
+        {
             note_floor(&mut connection, &self.settings.ticket, floor).await?;
         }
         let conflict = self.settings.conflict;

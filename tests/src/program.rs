@@ -144,6 +144,15 @@ impl Folder {
         query(&self.path("claims.db"), sql)
     }
 
+    /// Waits until a run of claims has committed some.
+    pub fn wait_for_claims(&self) {
+        let stored =
+            "SELECT coalesce(max(stored), 0) FROM gegendruck_runs WHERE pipeline = 'claims'";
+        while self.count(stored) == 0 {
+            std::thread::yield_now();
+        }
+    }
+
     /// Keeps others from writing to `claims.db` until what is given is dropped.
     pub fn hold(&self) -> Held {
         self.try_hold().expect("nobody writes")

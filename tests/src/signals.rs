@@ -159,10 +159,7 @@ fn c34_f_a_run_that_waits_for_its_database_ends_when_it_is_told_to_stop() {
     command.args(["--batch-size", "100", "--retry-for", "15m"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.expect("the program starts");
-    let stored = "SELECT coalesce(max(stored), 0) FROM gegendruck_runs WHERE pipeline = 'claims'";
-    while folder.count(stored) == 0 {
-        std::thread::yield_now();
-    }
+    folder.wait_for_claims();
     let held = loop {
         if let Some(held) = folder.try_hold() {
             break held;

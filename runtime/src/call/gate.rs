@@ -53,14 +53,16 @@ pub(super) struct Gate {
     gave_up: bool,
     /// When the last of the calls began that were answered well.
     up: Option<Moment>,
+    /// The last record that was asked about for the first time failed, and none was answered well since.
+    fresh_failed: bool,
 }
 
 /// A record that failed in passing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Failed {
     pub(super) key: u64,
-    /// When it failed first.
-    pub(super) first: Moment,
+    /// When it failed first, if it did before.
+    pub(super) first: Option<Moment>,
     /// It would be given up.
     pub(super) last: bool,
 }
@@ -159,11 +161,14 @@ impl Gate {
     }
 
     /// Notes a failure in passing, and says whether it counts as an attempt: if the last other record was answered well, or if the
-    /// service was seen to be up since this one failed first. A second record in a row is given up for the latter only: else all
-    /// of them would go, one by one, while the service is down and few are on their way.
+    /// service was seen to be up since this one failed first and no record has failed for the first time since then: where only
+    /// those fail that have failed before, it is for them. A second record in a row is given up for the latter only: else all of
+    /// them would go, one by one, while the service is down and few are on their way.
     pub(super) fn failed(&mut self, failed: Failed) -> bool {
         let Failed { key, first, last } = failed;
-        let seen_up = self.up.is_some_and(|began| began >= first);
+        self.fresh_failed |= first.is_none();
+        let seen_up = first.is_some_and(|first| self.up.is_some_and(|began| began >= first))
+            && !self.fresh_failed;
         let counts = seen_up || (self.others_fare_well(key) && !(last && self.gave_up));
         self.note(key, false);
         counts
@@ -173,6 +178,7 @@ impl Gate {
     pub(super) fn answered(&mut self, key: u64, began: Moment) -> bool {
         self.note(key, true);
         self.gave_up = false;
+        self.fresh_failed = false;
         self.up = self.up.max(Some(began));
         self.held.take().is_some()
     }
@@ -252,7 +258,7 @@ mod tests {
     }
 
     fn failed(key: u64, first: u64, last: bool) -> Failed {
-        Failed { key, first: second(first), last }
+        Failed { key, first: Some(second(first)), last }
     }
 
     #[test]
@@ -282,5 +288,8 @@ mod tests {
             assert!(gate.failed(failed(key, 1, true)));
             gate.give_up(key);
         }
+        // One that never failed before does now: the service may have gone down meanwhile.
+        gate.failed(Failed { first: None, ..failed(6, 3, false) });
+        assert!(!gate.failed(failed(2, 1, true)));
     }
 }

@@ -10,7 +10,7 @@
 //! - A worker claims when it is idle. Records that are tried again go before fresh ones and keep the place they have.
 //! - A call borrows its records, so that a retry still has them. A parked record copies out its source bytes.
 //! - An attempt is a call that was answered by an error or a panic. It counts only while the last *other* record was answered
-//!   well, or once the service was seen to be up since the record failed first; otherwise the service as a whole is down, and the
+//!   well, or if the service was seen to be up since the record failed first; otherwise the service as a whole is down, and the
 //!   stage holds: overload makes no dead letters. Nor are two records in a row given up before the service was seen to be up.
 //! - After a hold one call goes out as a probe; the others follow when it was answered well.
 //! - A panic counts against its record only. If several records shared the call, each is tried alone, so that it is named.
@@ -474,7 +474,8 @@ impl<In: Send + Sync + 'static, C: CallBatch<In>> Pool<In, C> {
             .unwrap_or_default();
         let key = work.batch.first();
         let now = crew.meter.clock().now();
-        let first = *work.failed.get_or_insert(now);
+        let first = work.failed;
+        work.failed = first.or(Some(now));
         let last = is_alone(&work.batch) && tries.attempts + 1 >= self.retry.attempts;
         let counts = self.gate.lock().failed(Failed { key, first, last });
         self.outlet.stage.retried();

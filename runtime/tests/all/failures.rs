@@ -291,6 +291,32 @@ async fn outage_with_few_records_on_their_way_makes_no_dead_letters_but_the_firs
     assert_eq!((outcome.tally.stored, outcome.tally.rejected), (59, 1));
 }
 
+/// Every third record fails in passing once, and then the service goes down altogether for a minute.
+#[tokio::test(start_paused = true)]
+async fn outage_that_announces_itself_makes_no_dead_letters_but_one() {
+    for (workers, ordered) in [(1, false), (8, false), (8, true)] {
+        let mut service = Service::new(|n, nth, now| {
+            let down = (Duration::from_secs(1)..Duration::from_secs(61)).contains(&now);
+            let fails = down || (n.is_multiple_of(3) && nth == 1);
+            if fails { Err(Failure::transient("503")) } else { Ok(n) }
+        });
+        service.takes = Duration::from_millis(5);
+        let feed = Feed::of(3_000);
+        let seen = feed.seen.clone();
+        let stage = call_batch(service).workers(workers);
+        let run = Pipeline::new("p")
+            .source(feed)
+            .stage("ask", if ordered { stage.ordered(16) } else { stage })
+            .sink("store", Strict::new())
+            .start(Options::default())
+            .unwrap();
+        let outcome = finish(run, &seen).await;
+        let case = format!("{workers} workers, ordered {ordered}");
+        assert!(matches!(outcome.end, End::Complete), "{case}: {:?}", outcome.end);
+        assert!(outcome.tally.rejected <= 1, "{case}: {:?}", outcome.tally);
+    }
+}
+
 /// A stop while a service that is down is waited for: records that were to be asked about stand in the way of later ones.
 #[tokio::test(start_paused = true)]
 async fn stop_during_a_hold_ends_an_ordered_stage_too() {

@@ -115,10 +115,7 @@ fn a_database_that_is_taken_away_from_a_run_ends_it() {
     command.args(["--batch-size", "100", "--rate", "score=1000/s"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.expect("the program starts");
-    let begun = "SELECT coalesce(max(stored), 0) FROM gegendruck_runs WHERE pipeline = 'claims'";
-    while folder.count(begun) == 0 {
-        std::thread::yield_now();
-    }
+    folder.wait_for_claims();
     std::fs::rename(folder.path("claims.db"), folder.path("away.db")).expect("it is moved");
     let ran: Ran = child.wait_with_output().expect("it ends").into();
     ran.exits(4).says("moved, deleted or replaced while the run wrote it");
